@@ -70,8 +70,7 @@ def driver(cuda_session):
 
 @pytest.fixture
 def late(driver):
-    """Returns (stream, address): a stream of the library, and the address of memory that pending work on the
-    stream writes."""
+    """Returns (stream, address): a stream of the library, and memory that pending work on it writes."""
     stream, address = driver.stream(), driver.alloc(BYTES)
     driver.hold(stream)
     driver.upload(address, VALUES.tobytes(), stream)

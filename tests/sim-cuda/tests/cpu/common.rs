@@ -164,8 +164,8 @@ pub type CpuImplementation =
     unsafe extern "C" fn(*const crossdock_plugin_api::abi::Arg, usize) -> crossdock_plugin_api::abi::Code;
 
 impl Params {
-    /// Creates the parameter of a launch. Each entry of `args` is the value, the number of bytes and
-    /// the kind of one argument.
+    /// Creates the parameter of a launch. Each entry of `args` is the value, the number of bytes
+    /// and the kind of one argument.
     pub fn new(cpu_implementation: Option<CpuImplementation>, args: &[(u64, u64, u32)]) -> Self {
         use crossdock_plugin_api::abi::{Arg, KernelArgs, MAX_KERNEL_ARGS};
         let none = Arg { value: 0, bytes: 0, kind: 0, reserved: 0 };

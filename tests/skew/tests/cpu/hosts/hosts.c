@@ -1,7 +1,8 @@
 /* Runs two hosts in one process, each a version of libcrossdock.so with its plugins:
  *     hosts LIBRARY PLUGINS LIBRARY PLUGINS SAMPLE FOLDER
- * The hosts read the sample in turns, and pass each batch to the other host as an Arrow struct. Each
- * host writes the received batches to a file. Finally, each host reads the other host's file. */
+ * The hosts read the sample in turns, and pass each batch to the other host as an Arrow struct.
+ * Each host writes the received batches to a file. Finally, each host reads the other host's
+ * file. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
