@@ -110,7 +110,7 @@ fn rows_of(format: &str, actual: &Schema, expected: Schema) -> Result<Option<Arc
         return Ok(None);
     }
     let mismatch = |expected: &dyn Display, got: &dyn Display| {
-        Err(Error::invalid_argument(format!("{format}: expected {expected}, the array has {got}")))
+        Err(Error::invalid_argument(format!("{format}: expected {expected}, but the array has {got}")))
     };
     let (fields, root) = match actual.fields().first() {
         Some(root) if !root.is_nullable() => match root.data_type() {

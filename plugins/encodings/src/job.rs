@@ -38,7 +38,7 @@ impl Job<'_> {
     pub fn decoded(&self, node: EncodedNode<'_>) -> Result<&DeviceArray> {
         let at = node.index().checked_sub(self.node.raw.index() + 1);
         let array = at.and_then(|at| self.below.get(at)).and_then(Option::as_ref);
-        array.ok_or_else(|| node.wrong("it was not decoded before its parent"))
+        array.ok_or_else(|| node.wrong("the node was not decoded before its parent"))
     }
 
     /// Takes buffer `i`. The result is aligned to `alignment` bytes; `None` if the buffer is empty.
@@ -87,7 +87,7 @@ impl Job<'_> {
     ) -> Result<Buffer> {
         let bytes = len.checked_mul(size_of::<T>());
         let bytes =
-            bytes.ok_or_else(|| self.node.wrong("the size of its values exceeds the address space"))?;
+            bytes.ok_or_else(|| self.node.wrong("the size of the values exceeds the address space"))?;
         self.make(bytes, &mut |to| fill(values_mut(to)?))
     }
 
@@ -180,7 +180,7 @@ impl<'a> Values<'a> {
         let available = view.as_ref().map_or(0, |view| view.len());
         if bytes > 0 && available < begin + bytes {
             return Err(Error::internal(format!(
-                "the buffer of an array of {} values has {available} bytes",
+                "the buffer of an array of {} values has only {available} bytes",
                 array.len()
             )));
         }

@@ -37,7 +37,7 @@ pub fn batch(array: DeviceArray) -> Result<DeviceBatch> {
 
 /// The only column of a batch.
 pub fn single_column(job: &Job<'_>, batch: &DeviceBatch) -> Result<DeviceArray> {
-    batch.column(0).cloned().ok_or_else(|| job.node.wrong("its values are a batch without columns"))
+    batch.column(0).cloned().ok_or_else(|| job.node.wrong("the values are a batch without columns"))
 }
 
 /// Row indices, one per value of the node.
@@ -68,7 +68,9 @@ impl Rows {
         let codes = DeviceArray::try_new(data_type, job.node.len, 0, Some(0), buffers, Vec::new(), None)?;
         let values_taken =
             take(job.stream, values, &codes).map_err(|error| error.context(job.node.raw.path()))?;
-        values_taken
-            .map_err(|at| job.node.wrong(format_args!("value {at} refers to a row beyond {}", values.len())))
+        values_taken.map_err(|at| {
+            job.node
+                .wrong(format_args!("value {at} refers to a row beyond the last of {} rows", values.len()))
+        })
     }
 }

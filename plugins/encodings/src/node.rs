@@ -22,7 +22,7 @@ impl<'a> Node<'a> {
         let field = unsafe { import_field_ref(raw.schema()?) }.map_err(|e| e.context(raw.path()))?;
         let len = usize::try_from(raw.length()).ok().filter(|len| i64::try_from(*len).is_ok());
         let len =
-            len.ok_or_else(|| raw.wrong(format_args!("its length, {}, overflows an address", raw.length())))?;
+            len.ok_or_else(|| raw.wrong(format_args!("the length, {}, overflows an address", raw.length())))?;
         Ok(Self { raw, field, len })
     }
 
@@ -43,7 +43,7 @@ impl<'a> Node<'a> {
     pub fn width(&self) -> Result<usize> {
         let width = self.data_type().primitive_width();
         width.ok_or_else(|| {
-            self.wrong(format_args!("its type is {}, expected one of fixed width", self.data_type()))
+            self.wrong(format_args!("the type is {}, expected a type of fixed width", self.data_type()))
         })
     }
 
@@ -54,7 +54,7 @@ impl<'a> Node<'a> {
     pub fn values_bytes(&self) -> Result<usize> {
         self.width()?
             .checked_mul(self.len)
-            .ok_or_else(|| self.wrong("the size of its values exceeds the address space"))
+            .ok_or_else(|| self.wrong("the size of the values exceeds the address space"))
     }
 
     /// Bytes of buffer `i`.
@@ -74,7 +74,7 @@ impl<'a> Node<'a> {
     pub fn expect_buffers(&self, n: usize) -> Result<()> {
         match self.raw.n_buffers() {
             actual if actual == n => Ok(()),
-            actual => Err(self.wrong(format_args!("it has {actual} buffers, expected {n}"))),
+            actual => Err(self.wrong(format_args!("the node has {actual} buffers, expected {n}"))),
         }
     }
 
@@ -99,7 +99,7 @@ impl<'a> Node<'a> {
             }
             actual => {
                 let more = if self.field.is_nullable() { ", or one more for its validity" } else { "" };
-                Err(self.wrong(format_args!("it has {actual} children, expected {n}{more}")))
+                Err(self.wrong(format_args!("the node has {actual} children, expected {n}{more}")))
             }
         }
     }
@@ -108,7 +108,7 @@ impl<'a> Node<'a> {
     pub fn expect_children(&self, n: usize) -> Result<()> {
         match self.raw.n_children() {
             actual if actual == n => Ok(()),
-            actual => Err(self.wrong(format_args!("it has {actual} children, expected {n}"))),
+            actual => Err(self.wrong(format_args!("the node has {actual} children, expected {n}"))),
         }
     }
 
@@ -124,7 +124,7 @@ impl<'a> Node<'a> {
             return Ok(());
         }
         Err(self.wrong(format_args!(
-            "as {role} it has {} values of {}, expected {len} of {data_type}",
+            "as {role}, the node has {} values of {}, expected {len} of {data_type}",
             self.len,
             self.data_type()
         )))
@@ -141,7 +141,7 @@ impl<'a> Node<'a> {
         if field.is_nullable() || !self.field.is_nullable() {
             return Ok(());
         }
-        Err(self.wrong(format_args!("as {role} it has a nullable type, expected a non-nullable one")))
+        Err(self.wrong(format_args!("as {role}, the node has a nullable type, expected a non-nullable one")))
     }
 
     /// An error about the node.

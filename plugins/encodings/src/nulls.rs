@@ -37,7 +37,7 @@ impl Validity {
 pub fn validity_from_bools(job: &Job<'_>, bools: &DeviceArray) -> Result<Validity> {
     if *bools.data_type() != DataType::Boolean || bools.len() != job.node.len {
         return Err(job.node.wrong(format_args!(
-            "its validity is {} values of {}, expected {} of {}",
+            "the validity is {} values of {}, expected {} of {}",
             bools.len(),
             bools.data_type(),
             job.node.len,

@@ -37,7 +37,8 @@ pub fn slot_value(node: &Node<'_>, scalar: &Scalar<'_>, number: usize) -> Result
             let (view, long) = in_node(node, views::single(bytes))?;
             put(0, &view);
             if let Some(bytes) = long {
-                let number = i32::try_from(number).map_err(|_| node.wrong("it has too many data buffers"))?;
+                let number =
+                    i32::try_from(number).map_err(|_| node.wrong("the node has too many data buffers"))?;
                 put(8, &number.to_le_bytes());
                 slot_value.long = Some(bytes.to_vec());
             }
@@ -66,7 +67,11 @@ pub fn array(job: &Job<'_>, data_type: &DataType, scalar: &Scalar<'_>) -> Result
     };
     let children = |fields: &[&Field]| -> Result<Vec<DeviceArray>> {
         if fields.len() != values.len() {
-            return Err(job.node.wrong(format_args!("{} values for {} fields", values.len(), fields.len())));
+            return Err(job.node.wrong(format_args!(
+                "a struct has {} values for {} fields",
+                values.len(),
+                fields.len()
+            )));
         }
         fields.iter().zip(values).map(|(field, value)| array(job, field.data_type(), value)).collect()
     };
@@ -76,7 +81,8 @@ pub fn array(job: &Job<'_>, data_type: &DataType, scalar: &Scalar<'_>) -> Result
         if all.is_empty() { DeviceArray::empty(element.data_type()) } else { nested::concatenate(job, &all) }
     };
     let offsets = |len: usize| {
-        let end = i32::try_from(len).map_err(|_| job.node.wrong(format_args!("a list of {len} elements")))?;
+        let end = i32::try_from(len)
+            .map_err(|_| job.node.wrong(format_args!("a list of {len} elements exceeds 32-bit offsets")))?;
         job.copy([0, end].map(i32::to_ne_bytes).as_flattened())
     };
     let (buffers, children) = match data_type {

@@ -85,7 +85,7 @@ impl<T: Word> Cut<T> {
 fn shift_left_part<T: Word>(right_bits: u32, left: u16) -> Result<T> {
     let bits = T::BITS - right_bits;
     if u64::from(left) > u64::mask(bits) {
-        return Err(Error::bad_data(format!("ALP-RD: expected left parts of {bits} bits, got {left}")));
+        return Err(Error::bad_data(format!("ALP-RD: left part {left} does not fit into {bits} bits")));
     }
     Ok(T::low(left.into()) << right_bits)
 }

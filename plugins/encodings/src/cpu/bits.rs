@@ -71,7 +71,7 @@ impl<'a> Bits<'a> {
     pub fn slice(&self, from: usize, len: usize) -> Result<Self> {
         if from.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(Error::bad_data(format!(
-                "bits: expected {len} from bit {from} on, got {}",
+                "bits: {len} bits from bit {from} on lie outside a range of {} bits",
                 self.len
             )));
         }

@@ -107,7 +107,7 @@ pub fn combine(parts: &[(Part<'_>, i64)], valid: Option<Bits<'_>>, out: &mut [i6
             for i in (from..from + out.len()).filter(|i| valid.is_none_or(|valid| valid.get(*i))) {
                 let (sum, _) = sums(parts, i, 1);
                 if !fits(sum) {
-                    let text = format!("timestamps: expected sums of 64 bits, got {sum} at index {i}");
+                    let text = format!("timestamps: the sum at index {i} does not fit into 64 bits: {sum}");
                     return Err(Error::bad_data(text));
                 }
             }

@@ -34,7 +34,7 @@ pub fn narrow_from_256(from: &[Wide], valid: Option<Bits<'_>>, out: &mut [i128])
     for (i, (out, [low, high])) in out.iter_mut().zip(from).enumerate() {
         if *high != low >> 127 && valid.is_none_or(|valid| valid.get(i)) {
             return Err(Error::bad_data(format!(
-                "decimals: expected numbers of 128 bits, got {high:#x} in the upper half at index {i}"
+                "decimals: the value at index {i} does not fit into 128 bits: its upper half is {high:#x}"
             )));
         }
         *out = *low;

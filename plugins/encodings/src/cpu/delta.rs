@@ -18,7 +18,7 @@ pub fn decode<T: Word>(bases: &[T], deltas: &[T], offset: usize, out: &mut [T]) 
     }
     if !deltas.len().is_multiple_of(BLOCK) || deltas.len() < offset.saturating_add(out.len()) {
         return Err(Error::bad_data(format!(
-            "delta: expected whole blocks of {BLOCK} for {} values after {offset}, got {}",
+            "delta: expected whole blocks of {BLOCK} deltas for {} values after offset {offset}, got {} deltas",
             out.len(),
             deltas.len()
         )));

@@ -147,7 +147,7 @@ impl Coder for Symbols {
         match codes.first() {
             Some(&ESCAPE) => Error::bad_data(format!("value {value} ends in the middle of a code")),
             code => Error::bad_data(format!(
-                "value {value} has code {}, expected one of {} symbols or {ESCAPE}",
+                "value {value} has code {}, expected a code below {} or the escape code {ESCAPE}",
                 code.copied().unwrap_or_default(),
                 self.lengths.iter().filter(|length| !matches!(length, Length::None)).count()
             )),

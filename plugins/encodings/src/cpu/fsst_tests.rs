@@ -143,7 +143,7 @@ fn rejects_unknown_codes_at_any_position() {
             let error = with(|codes, _, _| codes[at] = code, 0);
             assert_eq!(
                 error,
-                format!("fsst: value {at} has code {code}, expected one of 100 symbols or 255")
+                format!("fsst: value {at} has code {code}, expected a code below 100 or the escape code 255")
             );
         }
     }

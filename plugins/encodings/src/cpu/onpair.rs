@@ -34,7 +34,7 @@ impl Tokens {
         let last = offsets[offsets.len() - 1];
         let used = bytes.get(first..last.index()).ok_or_else(|| {
             Error::bad_data(format!(
-                "onpair: tokens from {first} to {last}, expected a range within the dictionary's {} bytes",
+                "onpair: the tokens are bytes {first} to {last}, expected a range within the dictionary's {} bytes",
                 bytes.len()
             ))
         })?;
@@ -47,7 +47,7 @@ impl Tokens {
             match end.checked_sub(begin) {
                 Some(length @ 1..=TOKEN_BYTES) => Ok((bytes.copied().unwrap_or_default(), length as u8)),
                 _ => Err(Error::bad_data(format!(
-                    "onpair: token {i} spans {} to {}, expected 1 to {TOKEN_BYTES} bytes",
+                    "onpair: token {i} spans bytes {} to {}, expected 1 to {TOKEN_BYTES} bytes",
                     pair[0], pair[1]
                 ))),
             }
@@ -128,7 +128,7 @@ impl<C: Index> Coder for Codes<'_, C> {
     fn error_at(&self, codes: &[C], value: usize) -> Error {
         let code = codes.first().map(ToString::to_string).unwrap_or_default();
         Error::bad_data(format!(
-            "value {value} has code {code}, expected one of {} tokens",
+            "value {value} has code {code}, expected a code below {}",
             self.tokens.bytes.len()
         ))
     }

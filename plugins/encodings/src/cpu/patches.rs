@@ -38,10 +38,10 @@ fn invalid_index<I: Index>(indices: &[I], number: usize, offset: usize, len: usi
     let got = indices[number];
     match number.checked_sub(1).map(|before| indices[before]) {
         Some(before) if got <= before => Error::bad_data(format!(
-            "patches: expected strictly increasing indices, got {got} after {before} as number {number}"
+            "patches: expected strictly increasing indices, got {got} after {before} at position {number}"
         )),
         _ => Error::bad_data(format!(
-            "patches: expected indices from {offset} to below {offset} + {len}, got {got} as number {number}"
+            "patches: expected indices from {offset} to below {offset} + {len}, got {got} at position {number}"
         )),
     }
 }

@@ -55,7 +55,7 @@ impl<V: Copy, I: Index, O: Index> Runs<'_, V, I, O> {
         let n_indices = self.indices.len();
         if !n_indices.is_multiple_of(BLOCK) || n_indices < offset.saturating_add(len) {
             return Err(Error::bad_data(format!(
-                "rle: expected whole blocks of {BLOCK} for {len} values after {offset}, got {n_indices}"
+                "rle: expected whole blocks of {BLOCK} indices for {len} values after offset {offset}, got {n_indices} indices"
             )));
         }
         if let Some(valid) = self.valid {
@@ -74,7 +74,7 @@ impl<V: Copy, I: Index, O: Index> Runs<'_, V, I, O> {
         values.ok_or_else(|| {
             let end = self.begins.get(block + 1).map_or("the end".to_owned(), O::to_string);
             Error::bad_data(format!(
-                "rle: expected dictionaries within {} values from {first} on, got {} to {end} for block {block}",
+                "rle: expected a dictionary within the {} values from {first} on, got values {} to {end} for block {block}",
                 self.values.len(),
                 self.begins[block]
             ))

@@ -184,14 +184,18 @@ pub fn value<'a>(view: &'a View, data: &[&'a [u8]]) -> Result<&'a [u8]> {
         .map_err(|_| Error::bad_data(format!("a length of {length}, expected 0 to {}", i32::MAX)))?;
     if let (0..=MAX_INLINE_BYTES, Some((value, padding))) = (bytes, view[4..].split_at_checked(bytes)) {
         if padding.iter().any(|byte| *byte != 0) {
-            return Err(Error::bad_data(format!("nonzero padding after its {bytes} bytes, expected zeros")));
+            return Err(Error::bad_data(format!(
+                "nonzero padding after a value of {bytes} bytes, expected zeros"
+            )));
         }
         return Ok(value);
     }
-    let target = usize::try_from(buffer)
-        .ok()
-        .and_then(|i| data.get(i))
-        .ok_or_else(|| Error::bad_data(format!("data buffer {buffer}, expected one of {}", data.len())))?;
+    let target = usize::try_from(buffer).ok().and_then(|i| data.get(i)).ok_or_else(|| {
+        Error::bad_data(format!(
+            "data buffer {buffer} does not exist, expected an index below {}",
+            data.len()
+        ))
+    })?;
     let begin = usize::try_from(offset).ok();
     let target = begin.and_then(|begin| target.get(begin..)?.get(..bytes)).ok_or_else(|| {
         Error::bad_data(format!(
@@ -201,7 +205,7 @@ pub fn value<'a>(view: &'a View, data: &[&'a [u8]]) -> Result<&'a [u8]> {
     })?;
     if !target.starts_with(prefix) {
         return Err(Error::bad_data(format!(
-            "a prefix of {prefix:?}, expected {:?}, the first bytes of its value",
+            "a prefix of {prefix:?}, expected {:?}, the first bytes of the value",
             &target[..4]
         )));
     }

@@ -71,7 +71,7 @@ fn rle(job: &Job<'_>) -> Result<DeviceArray> {
     let cell = checks.take_blocks(from, of_codes, &mut to, words)?;
     if let Some(at) = checks.run(job.stream)?.first_wrong(cell) {
         return Err(node.wrong(format_args!(
-            "rle: expected indices within the blocks' dictionaries, got another value at index {at}"
+            "rle: expected indices within the dictionary of each block, but the index at position {at} is out of range"
         )));
     }
     let validity = match valid {

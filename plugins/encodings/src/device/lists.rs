@@ -18,7 +18,7 @@ fn list(job: &Job<'_>) -> Result<DeviceArray> {
     let node = &job.node;
     let validity = node.expect_children_and_validity(2)?.then_some(2);
     let (elements, offsets) = (job.child(0)?.clone(), job.child(1)?);
-    let from = integers(offsets).ok_or_else(|| node.wrong("it has no offsets"))?;
+    let from = integers(offsets).ok_or_else(|| node.wrong("the node has no offsets"))?;
     // The check needs 64-bit offsets. Arrow's lists have 32-bit offsets.
     let [wide, narrow] = [8, 4].map(|width_bytes| Words { at: 0, len: from.len, width_bytes });
     let mut wide_offsets = alloc(job, from.len.saturating_mul(8))?;
@@ -34,7 +34,7 @@ fn list(job: &Job<'_>) -> Result<DeviceArray> {
     let cell = checks.offsets(all, max as u64)?;
     if let Some(at) = checks.run(job.stream)?.first_wrong(cell) {
         return Err(node.wrong(format_args!(
-            "expected ascending offsets of 31 bits within {} elements, got another value at index {at}",
+            "expected ascending offsets of 31 bits within {} elements, but the offset at index {at} is invalid",
             elements.len()
         )));
     }
@@ -59,7 +59,7 @@ pub fn view(job: &Job<'_>) -> Result<DeviceArray> {
             elements.len()
         )),
         InvalidLists::TooMany => {
-            node.wrong("its lists together have more elements than offsets of 31 bits can address")
+            node.wrong("the lists together have more elements than offsets of 31 bits can address")
         }
     })?;
     list_array(job, offsets, elements, validity)

@@ -33,7 +33,7 @@ pub fn alloc(job: &Job<'_>, bytes: usize) -> Result<BufferMut> {
 pub fn check_patch_indices(node: &Node<'_>, first_invalid: Option<u64>) -> Result<()> {
     first_invalid.map_or(Ok(()), |i| {
         Err(node.wrong(format_args!(
-            "patches: expected strictly increasing indices within the array, got another value at index {i}"
+            "patches: expected strictly increasing indices within the array, but the index at position {i} is invalid"
         )))
     })
 }

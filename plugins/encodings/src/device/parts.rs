@@ -57,9 +57,9 @@ fn alprd(job: &Job<'_>) -> Result<DeviceArray> {
     let cell = checks.join(halves, LeftParts::Dictionary(lefts), valid, &mut to, 0)?;
     if let Some(at) = checks.run(job.stream)?.first_wrong(cell) {
         let n = lefts.len();
-        return Err(
-            node.wrong(format_args!("ALP-RD: expected codes below {n}, got another value at index {at}"))
-        );
+        return Err(node.wrong(format_args!(
+            "ALP-RD: expected codes below {n}, but the code at index {at} is out of range"
+        )));
     }
     if let Some(patched) = patched {
         patch_lefts(job, &patched, halves, &mut to)?;
@@ -96,9 +96,9 @@ fn patch_lefts(job: &Job<'_>, patched: &Patched<'_>, halves: Halves<'_>, to: &mu
     let cell = checks.join(halves, LeftParts::Inline, None, &mut values, 0)?;
     if let Some(at) = checks.run(job.stream)?.first_wrong(cell) {
         let bits = 8 * width - halves.right_bits as usize;
-        return Err(node.wrong(format_args!(
-            "ALP-RD: expected left parts of {bits} bits, got another value at index {at}"
-        )));
+        return Err(
+            node.wrong(format_args!("ALP-RD: the left part at index {at} does not fit into {bits} bits"))
+        );
     }
     let values = values.freeze(job.stream)?;
     let patches = Patches { indices, first, values: Source { buffer: Some(&values), at: 0, len } };
@@ -126,8 +126,7 @@ fn decimal(job: &Job<'_>) -> Result<DeviceArray> {
     let valid = validity.bits.as_ref().map(|bits| (bits, 0));
     let cell = checks.narrow(&stored, 0, node.len, valid, &mut to, 0)?;
     if let Some(at) = checks.run(job.stream)?.first_wrong(cell) {
-        return Err(node
-            .wrong(format_args!("decimals: expected numbers of 128 bits, got another value at index {at}")));
+        return Err(node.wrong(format_args!("decimals: the value at index {at} does not fit into 128 bits")));
     }
     job.array(node.data_type(), validity, vec![Some(to.freeze(job.stream)?)])
 }
@@ -163,9 +162,7 @@ fn timestamp(job: &Job<'_>) -> Result<DeviceArray> {
     let mut checks = Checks::new();
     let cell = checks.sum(&parts, valid, &mut to, 0)?;
     if let Some(at) = checks.run(job.stream)?.first_wrong(cell) {
-        return Err(
-            node.wrong(format_args!("timestamps: expected sums of 64 bits, got another value at index {at}"))
-        );
+        return Err(node.wrong(format_args!("timestamps: the sum at index {at} does not fit into 64 bits")));
     }
     job.array(node.data_type(), Validity::from_array(job, days)?, vec![Some(to.freeze(job.stream)?)])
 }

@@ -31,7 +31,7 @@ pub fn take_values(job: &Job<'_>, codes: &DeviceArray, values: &DeviceArray) -> 
     let taken = take::take(job.stream, values, codes).map_err(|error| error.context(job.node.raw.path()))?;
     taken.map_err(|at| {
         job.node.wrong(format_args!(
-            "dictionary: expected codes below {}, got another value at index {at}",
+            "dictionary: expected codes below {}, but the code at index {at} is out of range",
             values.len()
         ))
     })
@@ -52,7 +52,7 @@ pub fn expand_runs(
     let taken = take::expand_runs(job.stream, values, ends, offset as u64, len);
     taken.map_err(|error| error.context(job.node.raw.path()))?.map_err(|at| {
         job.node.wrong(format_args!(
-            "run-end: expected strictly increasing ends, the last one at least {offset} + {len}, got another value at index {at}"
+            "run-end: expected strictly increasing ends, the last of which is at least {offset} + {len}, but the end at index {at} is invalid"
         ))
     })
 }

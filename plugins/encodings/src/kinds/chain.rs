@@ -189,7 +189,7 @@ impl<'a> Patched<'a> {
         // If the node's type is nullable, the type of its patches is also nullable. But a patch
         // must not be null.
         if values.null_count() != Some(0) && values.count_nulls(job.stream)? > 0 {
-            return Err(node.wrong("its patches have nulls, expected values"));
+            return Err(node.wrong("the patches have nulls, expected values"));
         }
         Ok(Self { offset: patches.offset, indices, values })
     }
@@ -238,7 +238,7 @@ impl Patches {
                 let chunks = (self.offset % patches::CHUNK).saturating_add(node.len).div_ceil(patches::CHUNK);
                 if metadata.len != chunks {
                     return Err(node.wrong(format_args!(
-                        "its patches have {} chunk offsets, expected {chunks}: one per {} values",
+                        "the patches have {} chunk offsets, expected {chunks}: one per {} values",
                         metadata.len,
                         patches::CHUNK
                     )));
@@ -254,7 +254,7 @@ impl Patches {
 /// The integer type of a node's values in memory.
 pub(crate) fn ptype(node: &Node<'_>) -> Result<PType> {
     let ptype = PType::from_arrow(node.data_type()).filter(|_| node.data_type().is_integer());
-    ptype.ok_or_else(|| node.wrong(format_args!("its type is {}, expected an integer", node.data_type())))
+    ptype.ok_or_else(|| node.wrong(format_args!("the type is {}, expected an integer", node.data_type())))
 }
 
 pub(crate) fn check_bit_packed(node: &Node<'_>) -> Result<()> {
@@ -270,7 +270,7 @@ pub(crate) fn check_bit_packed(node: &Node<'_>) -> Result<()> {
     if actual == expected as u64 {
         return Ok(());
     }
-    Err(node.wrong(format_args!("it is packed in {actual} bytes, expected {expected}")))
+    Err(node.wrong(format_args!("the packed values have {actual} bytes, expected {expected}")))
 }
 
 pub(crate) fn check_frame(node: &Node<'_>) -> Result<()> {
@@ -289,7 +289,7 @@ pub(crate) fn check_zigzag(node: &Node<'_>) -> Result<()> {
         PType::I16 => PType::U16,
         PType::I32 => PType::U32,
         PType::I64 => PType::U64,
-        other => return Err(node.wrong(format_args!("its type is {other}, expected a signed integer"))),
+        other => return Err(node.wrong(format_args!("the type is {other}, expected a signed integer"))),
     };
     node.child(0)?.expect(&unsigned.arrow(), node.len, "zigzag-encoded integers")
 }

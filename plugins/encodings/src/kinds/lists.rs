@@ -31,7 +31,7 @@ fn offsets_size(node: &Node<'_>) -> Result<Option<usize>> {
 fn element<'n>(node: &'n Node<'_>) -> Result<&'n FieldRef> {
     match node.data_type() {
         DataType::List(element) => Ok(element),
-        other => Err(node.wrong(format_args!("its type is {other}, expected a list"))),
+        other => Err(node.wrong(format_args!("the type is {other}, expected a list"))),
     }
 }
 
@@ -95,7 +95,7 @@ fn check_fixed(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(0)?;
     node.expect_children_and_validity(1)?;
     let DataType::FixedSizeList(element, size) = node.data_type() else {
-        return Err(node.wrong(format_args!("its type is {}, expected a fixed-size list", node.data_type())));
+        return Err(node.wrong(format_args!("the type is {}, expected a fixed-size list", node.data_type())));
     };
     let elements = usize::try_from(*size).ok().and_then(|size| size.checked_mul(node.len));
     let elements = elements.ok_or_else(|| node.wrong("the number of its elements overflows"))?;
@@ -121,14 +121,14 @@ fn check_map(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(0)?;
     node.expect_children(1)?;
     let (DataType::Map(entries, _), child) = (node.data_type(), node.child(0)?) else {
-        return Err(node.wrong(format_args!("its type is {}, expected a map", node.data_type())));
+        return Err(node.wrong(format_args!("the type is {}, expected a map", node.data_type())));
     };
     let same = element(&child)?.data_type().equals_datatype(entries.data_type());
     if same && child.len == node.len {
         return Ok(());
     }
     Err(child.wrong(format_args!(
-        "as entries it has {} values of {}, expected {} lists of {}",
+        "as entries, the node has {} values of {}, expected {} lists of {}",
         child.len,
         child.data_type(),
         node.len,

@@ -19,7 +19,7 @@ fn check_struct(node: &Node<'_>) -> Result<()> {
     node.expect_no_metadata()?;
     node.expect_buffers(0)?;
     let DataType::Struct(fields) = node.data_type() else {
-        return Err(node.wrong(format_args!("its type is {}, expected a struct", node.data_type())));
+        return Err(node.wrong(format_args!("the type is {}, expected a struct", node.data_type())));
     };
     let first = usize::from(node.expect_children_and_validity(fields.len())?);
     // The loop iterates over the children, because accessing each child by its index would take
@@ -33,7 +33,7 @@ fn check_struct(node: &Node<'_>) -> Result<()> {
 fn struct_(job: &Job<'_>) -> Result<DeviceArray> {
     let n = job.node.raw.n_children();
     let DataType::Struct(fields) = job.node.data_type() else {
-        return Err(job.node.wrong("its type is not a struct"));
+        return Err(job.node.wrong("the type is not a struct"));
     };
     let first = n.saturating_sub(fields.len());
     let validity = job.validity((first > 0).then_some(0))?;
@@ -59,7 +59,7 @@ fn check_extension(node: &Node<'_>) -> Result<()> {
         return Ok(());
     }
     Err(storage.wrong(format_args!(
-        "its parent has {} values of {data_type}, which {} values of {stored} cannot store",
+        "the parent has {} values of {data_type}, which {} values of {stored} cannot store",
         node.len, storage.len
     )))
 }
@@ -80,7 +80,8 @@ fn check_chunked(node: &Node<'_>) -> Result<()> {
     let mut children = node.raw.children();
     let offsets = children.next().map(Node::new).transpose()?;
     let chunks = node.raw.n_children().saturating_sub(1);
-    let offsets = offsets.ok_or_else(|| node.wrong("it has no children, expected offsets and chunks"))?;
+    let offsets =
+        offsets.ok_or_else(|| node.wrong("the node has no children, expected offsets and chunks"))?;
     offsets.expect_all_valid(&DataType::UInt64, chunks + 1, "offsets of chunks")?;
     let mut len = 0usize;
     for chunk in children {
@@ -91,7 +92,7 @@ fn check_chunked(node: &Node<'_>) -> Result<()> {
     if len == node.len {
         return Ok(());
     }
-    Err(node.wrong(format_args!("its chunks have {len} values together, expected {}", node.len)))
+    Err(node.wrong(format_args!("the chunks have {len} values in total, expected {}", node.len)))
 }
 
 fn sum_of_chunks(node: &Node<'_>) -> Result<Option<usize>> {

@@ -73,7 +73,7 @@ fn alprd(job: &Job<'_>) -> Result<DeviceArray> {
 fn is_decimal(node: &Node<'_>) -> Result<()> {
     match node.data_type() {
         DataType::Decimal128(..) | DataType::Decimal256(..) => Ok(()),
-        other => Err(node.wrong(format_args!("its type is {other}, expected a decimal of 128 or 256 bits"))),
+        other => Err(node.wrong(format_args!("the type is {other}, expected a decimal of 128 or 256 bits"))),
     }
 }
 
@@ -86,7 +86,7 @@ fn check_decimal(node: &Node<'_>) -> Result<()> {
     if actual == expected as u64 {
         return Ok(());
     }
-    Err(node.wrong(format_args!("its values have {actual} bytes, expected {expected}")))
+    Err(node.wrong(format_args!("the values have {actual} bytes, expected {expected}")))
 }
 
 /// Bytes per stored value.
@@ -159,7 +159,7 @@ pub(crate) fn ticks(node: &Node<'_>) -> Result<i64> {
         DataType::Timestamp(TimeUnit::Millisecond, _) => Ok(1_000),
         DataType::Timestamp(TimeUnit::Microsecond, _) => Ok(1_000_000),
         DataType::Timestamp(TimeUnit::Nanosecond, _) => Ok(1_000_000_000),
-        other => Err(node.wrong(format_args!("its type is {other}, expected a timestamp"))),
+        other => Err(node.wrong(format_args!("the type is {other}, expected a timestamp"))),
     }
 }
 
@@ -213,7 +213,7 @@ fn check_bytes(node: &Node<'_>) -> Result<()> {
         return Ok(());
     }
     Err(node.wrong(format_args!(
-        "it has {actual} bytes for {} values of {}, expected one byte for each boolean value",
+        "the node has {actual} bytes for {} values of {}, expected one byte for each boolean value",
         node.len,
         node.data_type()
     )))
@@ -233,9 +233,9 @@ fn check_masked(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(0)?;
     let children = node.raw.n_children();
     if !(1..=2).contains(&children) || !node.field.is_nullable() {
-        return Err(
-            node.wrong(format_args!("it has {children} children, expected values and optionally a validity"))
-        );
+        return Err(node.wrong(format_args!(
+            "the node has {children} children, expected values and optionally a validity"
+        )));
     }
     node.child(0)?.expect(node.data_type(), node.len, "masked values")?;
     match children {
@@ -248,10 +248,13 @@ fn masked(job: &Job<'_>) -> Result<DeviceArray> {
     let values = job.child(0)?;
     let validity = job.validity((job.node.raw.n_children() == 2).then_some(1))?;
     if values.null_count() != Some(0) && values.count_nulls(job.stream)? > 0 {
-        return Err(job.node.wrong("its values have nulls, expected none in a masked array"));
+        return Err(job.node.wrong("the values have nulls, expected none in a masked array"));
     }
     if values.offset() > 0 {
-        return Err(Error::unsupported(format!("{}: slices of masked arrays", job.node.raw.path())));
+        return Err(Error::unsupported(format!(
+            "{}: slices of masked arrays are unsupported",
+            job.node.raw.path()
+        )));
     }
     let mut buffers = values.buffers().to_vec();
     if let Some(bits) = buffers.first_mut().filter(|_| values.layout().has_validity) {

@@ -23,7 +23,7 @@ fn check_primitive(node: &Node<'_>) -> Result<()> {
     if actual == expected as u64 {
         return Ok(());
     }
-    Err(node.wrong(format_args!("its values have {actual} bytes, expected {expected}")))
+    Err(node.wrong(format_args!("the values have {actual} bytes, expected {expected}")))
 }
 
 fn primitive(job: &Job<'_>) -> Result<DeviceArray> {
@@ -43,7 +43,7 @@ fn bit_offset(node: &Node<'_>) -> Result<usize> {
     if offset < 8 {
         Ok(offset)
     } else {
-        Err(node.wrong(format_args!("it skips {offset} bits, expected at most 7")))
+        Err(node.wrong(format_args!("the first value is at bit {offset}, expected at most 7")))
     }
 }
 
@@ -52,7 +52,7 @@ fn check_bool(node: &Node<'_>) -> Result<()> {
     node.expect_children_and_validity(0)?;
     if *node.data_type() != DataType::Boolean {
         return Err(node.wrong(format_args!(
-            "its type is {}, expected {}",
+            "the type is {}, expected {}",
             node.data_type(),
             DataType::Boolean
         )));
@@ -62,7 +62,7 @@ fn check_bool(node: &Node<'_>) -> Result<()> {
     if actual >= expected as u64 {
         return Ok(());
     }
-    Err(node.wrong(format_args!("its bits have {actual} bytes, expected at least {expected}")))
+    Err(node.wrong(format_args!("the bits have {actual} bytes, expected at least {expected}")))
 }
 
 fn bool(job: &Job<'_>) -> Result<DeviceArray> {
@@ -80,7 +80,7 @@ fn check_null(node: &Node<'_>) -> Result<()> {
     if *node.data_type() == DataType::Null {
         return Ok(());
     }
-    Err(node.wrong(format_args!("its type is {}, expected {}", node.data_type(), DataType::Null)))
+    Err(node.wrong(format_args!("the type is {}, expected {}", node.data_type(), DataType::Null)))
 }
 
 fn null(job: &Job<'_>) -> Result<DeviceArray> {

@@ -98,7 +98,7 @@ pub(crate) fn by_codes(
         return take_values(job, codes, values);
     }
     let node = codes_in_runs(&job.node)?
-        .ok_or_else(|| job.node.wrong("its codes were not decoded before their parent"))?;
+        .ok_or_else(|| job.node.wrong("the codes were not decoded before their parent"))?;
     let (ends, run_codes) = (job.decoded(node.raw.child(0)?)?, job.decoded(node.raw.child(1)?)?);
     let run_values = take_values(&job.part(run_codes.len()), run_codes, values)?;
     expand_runs(job, ends, run_end_metadata(&node)?.offset, &run_values)

@@ -36,7 +36,7 @@ fn views_size(node: &Node<'_>) -> Result<Option<usize>> {
 fn is_text(node: &Node<'_>) -> Result<()> {
     match node.data_type() {
         DataType::Utf8View | DataType::BinaryView => Ok(()),
-        other => Err(node.wrong(format_args!("its type is {other}, expected Utf8View or BinaryView"))),
+        other => Err(node.wrong(format_args!("the type is {other}, expected Utf8View or BinaryView"))),
     }
 }
 
@@ -58,13 +58,16 @@ fn check_views(node: &Node<'_>) -> Result<()> {
     node.expect_no_metadata()?;
     is_text(node)?;
     node.expect_children_and_validity(0)?;
-    let last =
-        node.raw.n_buffers().checked_sub(1).ok_or_else(|| node.wrong("it has no buffers, expected views"))?;
+    let last = node
+        .raw
+        .n_buffers()
+        .checked_sub(1)
+        .ok_or_else(|| node.wrong("the node has no buffers, expected views"))?;
     let (expected, actual) = (node.len.saturating_mul(VIEW_BYTES), node.buffer_bytes(last)?);
     if actual == expected as u64 {
         return Ok(());
     }
-    Err(node.wrong(format_args!("its views have {actual} bytes, expected {expected}")))
+    Err(node.wrong(format_args!("the views have {actual} bytes, expected {expected}")))
 }
 
 fn views(job: &Job<'_>) -> Result<DeviceArray> {

@@ -60,7 +60,7 @@ pub fn read(bytes: &[u8]) -> Result<Field> {
 
 fn field(name: &str, dtype: Table<'_, '_>, depth: usize) -> Result<Field> {
     if depth >= MAX_DEPTH {
-        return Err(Error::unsupported(format!("types nested more than {MAX_DEPTH} deep")));
+        return Err(Error::unsupported(format!("types are nested more than {MAX_DEPTH} levels deep")));
     }
     let number = dtype.u8(0)?;
     let kind = dtype.table(1, "the type's table")?;
@@ -132,7 +132,7 @@ fn decimal(precision: u8, scale: i8) -> Result<DataType> {
 fn extension(name: &str, kind: Table<'_, '_>, depth: usize) -> Result<Field> {
     let (id, metadata) = (kind.text(0)?, kind.blob(2)?);
     if id.is_empty() {
-        return Err(Error::bad_data("an extension type without a name"));
+        return Err(Error::bad_data("an extension type has no name"));
     }
     let in_extension = |e: Error| e.context(format_args!("extension type '{}'", id.escape_debug()));
     let storage = kind.table(1, "its storage's type").map_err(in_extension)?;
@@ -142,7 +142,7 @@ fn extension(name: &str, kind: Table<'_, '_>, depth: usize) -> Result<Field> {
     }
     if storage.metadata().contains_key(EXTENSION_NAME) {
         return Err(in_extension(Error::unsupported(
-            "its storage is an extension type too, but Arrow's extension types cannot be nested",
+            "the storage is an extension type too, but Arrow's extension types cannot be nested",
         )));
     }
     let id = without_nul(id, "its name")?;
@@ -160,7 +160,7 @@ fn temporal(id: &str, metadata: &[u8], storage: &DataType) -> Result<Option<Data
     if !matches!(id, "vortex.date" | "vortex.time" | "vortex.timestamp") {
         return Ok(None);
     }
-    let unit = *metadata.first().ok_or_else(|| Error::bad_data("its metadata is empty, expected a unit"))?;
+    let unit = *metadata.first().ok_or_else(|| Error::bad_data("the metadata is empty, expected a unit"))?;
     let named = UNITS.get(usize::from(unit)).copied();
     let (data_type, expected) = match (id, named) {
         ("vortex.date", _) if unit == DAYS => (DataType::Date32, DataType::Int32),
@@ -177,7 +177,9 @@ fn temporal(id: &str, metadata: &[u8], storage: &DataType) -> Result<Option<Data
         }
     };
     if *storage != expected {
-        return Err(Error::bad_data(format!("stored as {storage}, expected {expected} for {data_type}")));
+        return Err(Error::bad_data(format!(
+            "the storage is {storage}, expected {expected} for {data_type}"
+        )));
     }
     Ok(Some(data_type))
 }
@@ -191,10 +193,10 @@ fn zone(metadata: &[u8]) -> Result<Option<Arc<str>>> {
         return Ok(None);
     }
     let zone = rest.get(..length).ok_or_else(|| {
-        Error::bad_data(format!("its time zone declares {length} bytes, but {} are left", rest.len()))
+        Error::bad_data(format!("the time zone declares {length} bytes, but {} are left", rest.len()))
     })?;
     let zone = std::str::from_utf8(zone)
-        .map_err(|e| Error::bad_data(format!("its time zone is not valid UTF-8: {e}")))?;
+        .map_err(|e| Error::bad_data(format!("the time zone is not valid UTF-8: {e}")))?;
     Ok(Some(without_nul(zone, "its time zone")?.into()))
 }
 

@@ -30,7 +30,7 @@ fn slot(n: u16) -> u16 {
 
 fn dtype(b: &mut Builder<'_>, field: &Field, depth: usize) -> Result<Written> {
     if depth >= MAX_DEPTH {
-        return Err(Error::unsupported(format!("types nested more than {MAX_DEPTH} deep")));
+        return Err(Error::unsupported(format!("types are nested more than {MAX_DEPTH} levels deep")));
     }
     let Some(id) = field.metadata().get(EXTENSION_NAME) else {
         return plain(b, field, depth);

@@ -123,8 +123,9 @@ impl<'a> Value<'a> {
     /// A number of at most 32 bits.
     pub fn u32(self) -> Result<u32> {
         let value = self.u64()?;
-        u32::try_from(value)
-            .map_err(|_| Error::bad_data(format!("{value}, expected a number of at most 32 bits")))
+        u32::try_from(value).map_err(|_| {
+            Error::bad_data(format!("the value is {value}, expected a number of at most 32 bits"))
+        })
     }
 
     /// A count, length or offset that fits an `isize`.
@@ -133,7 +134,7 @@ impl<'a> Value<'a> {
         usize::try_from(value)
             .ok()
             .filter(|n| isize::try_from(*n).is_ok())
-            .ok_or_else(|| Error::bad_data(format!("{value} overflows an address")))
+            .ok_or_else(|| Error::bad_data(format!("the value {value} overflows an address")))
     }
 
     /// A `bool`. Any number except 0 is true.
@@ -172,7 +173,7 @@ impl<'a> Value<'a> {
             Value::Fixed32(_) => "4 bytes",
             Value::Bytes(_) => "bytes with a length",
         };
-        Error::bad_data(format!("{got} on the wire, expected {expected}"))
+        Error::bad_data(format!("the value is {got} on the wire, expected {expected}"))
     }
 }
 

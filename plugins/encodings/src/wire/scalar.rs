@@ -51,10 +51,10 @@ impl Number {
         let range = match (ptype.is_signed(), ptype.is_unsigned()) {
             (true, _) => -(1i128 << (bits - 1))..1i128 << (bits - 1),
             (_, true) => 0..1i128 << bits,
-            _ => return Err(Error::bad_data(format!("an integer, expected a number of type {ptype}"))),
+            _ => return Err(Error::bad_data(format!("got an integer, expected a number of type {ptype}"))),
         };
         if !range.contains(&value) {
-            return Err(Error::bad_data(format!("{value} does not fit into {ptype}")));
+            return Err(Error::bad_data(format!("the value {value} does not fit into {ptype}")));
         }
         Ok(Self { ptype, bits: value as u64 & (u64::MAX >> (64 - bits)) })
     }
@@ -96,7 +96,7 @@ mod kind {
 
 fn read<'a>(message: &'a [u8], field: &Field, depth: usize) -> Result<Scalar<'a>> {
     if depth >= MAX_DEPTH {
-        return Err(Error::unsupported(format!("values nested more than {MAX_DEPTH} deep")));
+        return Err(Error::unsupported(format!("values are nested more than {MAX_DEPTH} levels deep")));
     }
     // The fields belong to a `oneof`, so if there are several, the last field counts.
     let mut last = None;
@@ -116,12 +116,12 @@ fn typed<'a>(number: u32, value: Value<'a>, field: &Field, depth: usize) -> Resu
     let of = |ptype, bits| Ok(Scalar::Number(Number { ptype, bits }));
     match (number, data_type, ptype) {
         (kind::NULL, ..) if field.is_nullable() => value.u64().map(|_| Scalar::Null),
-        (kind::NULL, ..) => Err(Error::bad_data(format!("null, expected a value of type {data_type}"))),
+        (kind::NULL, ..) => Err(Error::bad_data(format!("got null, expected a value of type {data_type}"))),
         (kind::BOOL, DataType::Boolean, _) => value.bool().map(Scalar::Bool),
         (kind::UINT64 | kind::F16, _, Some(PType::F16)) => {
             let bits = value.u64()?;
             let bits = u16::try_from(bits).map_err(|_| {
-                Error::bad_data(format!("{bits} as the bits of a f16, expected at most 65535"))
+                Error::bad_data(format!("the bits of an f16 are {bits}, expected at most 65535"))
             })?;
             of(PType::F16, bits.into())
         }
@@ -137,7 +137,7 @@ fn typed<'a>(number: u32, value: Value<'a>, field: &Field, depth: usize) -> Resu
         (kind::STRING | kind::BYTES, DataType::Utf8View | DataType::Utf8 | DataType::LargeUtf8, _) => {
             let bytes = value.bytes()?;
             std::str::from_utf8(bytes)
-                .map_err(|e| Error::bad_data(format!("a text that is not valid UTF-8: {e}")))?;
+                .map_err(|e| Error::bad_data(format!("a text is not valid UTF-8: {e}")))?;
             Ok(Scalar::Bytes(bytes))
         }
         (kind::STRING | kind::BYTES, DataType::BinaryView | DataType::Binary | DataType::LargeBinary, _) => {
@@ -146,7 +146,9 @@ fn typed<'a>(number: u32, value: Value<'a>, field: &Field, depth: usize) -> Resu
         (kind::BYTES, DataType::Decimal128(..), _) => decimal(value.bytes()?, 16).map(Scalar::Decimal),
         (kind::BYTES, DataType::Decimal256(..), _) => decimal(value.bytes()?, 32).map(Scalar::Decimal),
         (kind::LIST, ..) => list(value.bytes()?, data_type, depth).map(Scalar::List),
-        _ => Err(Error::bad_data(format!("not a value of type {data_type}"))),
+        _ => {
+            Err(Error::bad_data(format!("got a value of another kind, expected a value of type {data_type}")))
+        }
     }
 }
 
@@ -163,7 +165,7 @@ fn decimal(bytes: &[u8], max_bytes: usize) -> Result<[u8; 32]> {
     wide[..bytes.len()].copy_from_slice(bytes);
     let fill = sign(&wide[max_bytes - 1]);
     if wide[max_bytes..].iter().any(|b| *b != fill) {
-        return Err(Error::bad_data(format!("a decimal that does not fit into {} bits", 8 * max_bytes)));
+        return Err(Error::bad_data(format!("a decimal does not fit into {} bits", 8 * max_bytes)));
     }
     Ok(wide)
 }
@@ -185,7 +187,7 @@ fn list<'a>(message: &'a [u8], data_type: &DataType, depth: usize) -> Result<Vec
             return Err(Error::bad_data(format!("a list of {} values, expected {size}", elements.len())));
         }
         DataType::Struct(expected) => expected,
-        other => return Err(Error::bad_data(format!("a list, expected a value of type {other}"))),
+        other => return Err(Error::bad_data(format!("got a list, expected a value of type {other}"))),
     };
     let count = values.clone().count();
     if count != expected.len() {

@@ -343,26 +343,26 @@ fn only_nullable_nodes_accept_a_validity_child() {
         let message = with(nullable, validity).unwrap_err();
         assert!(message.ends_with(expected), "{message}");
     };
-    assert_rejected(false, std::slice::from_ref(&valid), "it has 1 children, expected 0");
+    assert_rejected(false, std::slice::from_ref(&valid), "the node has 1 children, expected 0");
     assert_rejected(
         true,
         &[valid.clone(), valid.clone()],
-        "it has 2 children, expected 0, or one more for its validity",
+        "the node has 2 children, expected 0, or one more for its validity",
     );
     assert_rejected(
         true,
         &[bits(&[0b101], 4)],
-        "as validity it has 4 values of Boolean, expected 3 of Boolean",
+        "as validity, the node has 4 values of Boolean, expected 3 of Boolean",
     );
     assert_rejected(
         true,
         &[uint8(&[1, 0, 1])],
-        "as validity it has 3 values of UInt8, expected 3 of Boolean",
+        "as validity, the node has 3 values of UInt8, expected 3 of Boolean",
     );
     assert_rejected(
         true,
         &[nullable(valid)],
-        "as validity it has a nullable type, expected a non-nullable one",
+        "as validity, the node has a nullable type, expected a non-nullable one",
     );
 }
 

@@ -300,7 +300,7 @@ fn rejects_trees_with_an_unexpected_schema() {
     for other in [Field::new("a", DataType::Int32, true), Field::new("", DataType::Int64, true)] {
         let message = open(other.clone()).err().unwrap().one_line();
         let expected =
-            format!("expected ['{}': {}], the array has ['': Int32]", other.name(), other.data_type());
+            format!("expected ['{}': {}], but the array has ['': Int32]", other.name(), other.data_type());
         assert!(message.contains(&expected), "{message}");
     }
 }

@@ -106,7 +106,7 @@ impl AlpRd {
 /// Reads numbers from unpacked or packed fields.
 fn left_parts(value: Value<'_>, parts: &mut Vec<u16>) -> Result<()> {
     let part = |n: u64| {
-        u16::try_from(n).map_err(|_| Error::bad_data(format!("{n} as a left part, expected at most 65535")))
+        u16::try_from(n).map_err(|_| Error::bad_data(format!("a left part is {n}, expected at most 65535")))
     };
     let Value::Bytes(mut packed) = value else {
         parts.push(part(value.u64()?)?);

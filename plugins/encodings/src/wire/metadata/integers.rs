@@ -35,7 +35,7 @@ impl BitPacked {
         let max = 8 * of.bytes() as u32;
         if parsed.bit_width > max {
             return Err(Error::bad_data(format!(
-                "{of} packed into {} bits, expected 0 to {max}",
+                "values of type {of} are packed into {} bits, expected 0 to {max}",
                 parsed.bit_width
             )));
         }
@@ -89,6 +89,6 @@ fn step(message: &[u8]) -> Result<i128> {
     let value = read(DataType::Int64).or_else(|_| read(DataType::UInt64))?;
     match value {
         Scalar::Number(number) => Ok(number.int().unwrap_or_default()),
-        other => Err(Error::bad_data(format!("{other:?}, expected an integer"))),
+        other => Err(Error::bad_data(format!("the scalar is {other:?}, expected an integer"))),
     }
 }

@@ -66,7 +66,7 @@ fn in_block(value: Value<'_>) -> Result<u32> {
 fn set_once<T>(slot: &mut Option<T>, value: T) -> Result<()> {
     match slot.replace(value) {
         None => Ok(()),
-        Some(_) => Err(Error::bad_data("the field is repeated, expected it once")),
+        Some(_) => Err(Error::bad_data("the field is repeated, expected the field once")),
     }
 }
 

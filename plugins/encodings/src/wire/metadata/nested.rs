@@ -59,7 +59,10 @@ impl RunEnd {
             Ok(())
         })?;
         if parsed.num_runs == 0 && (length > 0 || parsed.offset > 0) {
-            return Err(Error::bad_data(format!("no runs for {length} values after {}", parsed.offset)));
+            return Err(Error::bad_data(format!(
+                "there are no runs for {length} values after offset {}",
+                parsed.offset
+            )));
         }
         if parsed.offset.checked_add(length).is_none_or(|end| isize::try_from(end).is_err()) {
             return Err(Error::bad_data(format!(
