@@ -67,7 +67,7 @@ impl Session {
         let failed = |error| Error::data("cannot create an encoded array", error);
         let mut capsules = writer.finish()?.capsules.into_iter();
         let capsule =
-            capsules.next().ok_or_else(|| failed(ApiError::internal("its exporter returned no capsule")))?;
+            capsules.next().ok_or_else(|| failed(ApiError::internal("the exporter returned no capsule")))?;
         // SAFETY: a capsule of this name contains an encoded array, whose producer guarantees its
         // lists' lengths.
         capsule
@@ -153,7 +153,7 @@ impl Session {
         let alone = EncodedArray::new(vec![alone], Vec::new()).map_err(type_error)?;
         let capsule = Capsule::new(alone.into_raw());
         let reader = self.capsule_format(FORMAT, Way::In)?.read(vec![capsule], None, &Options::new())?;
-        let none = || type_error(ApiError::internal("its importer returned no column"));
+        let none = || type_error(ApiError::internal("the importer returned no column"));
         let field = reader.schema().fields().first().map(|field| field.as_ref().clone()).ok_or_else(none)?;
         types.remember(dtype, &field);
         Ok(field)

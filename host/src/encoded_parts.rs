@@ -76,7 +76,7 @@ fn count(n: usize, what: &str) -> ApiResult<u32> {
 
 fn length(source: &dyn ByteSource) -> ApiResult<usize> {
     let bytes = source.len().ok_or_else(|| {
-        ApiError::invalid_argument("its length is unknown: expected a file or bytes in memory, not a pipe")
+        ApiError::invalid_argument("the length is unknown: expected a file or bytes in memory, not a pipe")
     })?;
     usize::try_from(bytes).map_err(|_| ApiError::out_of_memory(format!("cannot allocate {bytes} bytes")))
 }
@@ -85,7 +85,12 @@ fn read_exactly(source: &dyn ByteSource, to: &mut [u8]) -> ApiResult<()> {
     let mut done = 0;
     while let Some(rest) = to.get_mut(done..).filter(|rest| !rest.is_empty()) {
         match source.read_at(done as u64, rest)? {
-            0 => return Err(ApiError::io(format!("it ended after {done} bytes, expected {}", to.len()))),
+            0 => {
+                return Err(ApiError::io(format!(
+                    "the source ended after {done} bytes, expected {}",
+                    to.len()
+                )));
+            }
             n => done += n,
         }
     }

@@ -81,19 +81,21 @@ pub enum Refusal {
         got.0, got.1, abi::ABI_MAJOR, abi::ABI_MINOR
     )]
     AbiVersion { got: (u32, u32) },
-    #[error("it requires ABI versions {range}, this host has {host}: get the plugin's build for this host")]
+    #[error(
+        "the plugin requires ABI versions {range}, but this host has {host}: get the plugin's build for this host"
+    )]
     AbiRange { range: semver::VersionReq, host: semver::Version },
-    #[error("it was built with other struct sizes: {0}")]
+    #[error("the plugin was built with other struct sizes: {0}")]
     StructSizes(String),
-    #[error("it is in '{}', expected a folder below one of the policy's `folders`: {folders}", got.display())]
+    #[error("the plugin is in '{}', expected a folder below one of the policy's `folders`: {folders}", got.display())]
     Folder { got: PathBuf, folders: String },
-    #[error("it cannot be copied to sealed memory: {0}")]
+    #[error("the plugin cannot be copied to sealed memory: {0}")]
     Copy(std::io::Error),
-    #[error("the policy's `allow` does not name '{name}'{hash}: to load the plugin, add it there")]
+    #[error("the policy's `allow` does not name '{name}'{hash}: to load the plugin, add it to `allow`")]
     NotAllowed { name: String, hash: String },
-    #[error("the policy requires a signature, expected it in '{}', which does not exist", .0.display())]
+    #[error("the policy requires a signature, expected in the file '{}', which does not exist", .0.display())]
     Unsigned(PathBuf),
-    #[error("its signature '{}' is not valid: {why}", file.display())]
+    #[error("the signature '{}' is not valid: {why}", file.display())]
     Signature { file: PathBuf, why: String },
     #[error("the policy's lock file '{}' does not list '{name}': to load the plugin, run crossdock lock", lock.display())]
     NotLocked { name: String, lock: PathBuf },
@@ -103,7 +105,7 @@ pub enum Refusal {
     )]
     LockHash { name: String, lock: PathBuf, hashes: String },
     #[error(
-        "it needs {0}, expected only libraries of the system ({known}) or of the policy's `libraries`",
+        "the plugin needs {0}, expected only libraries of the system ({known}) or of the policy's `libraries`",
         known = SYSTEM_LIBRARIES.join(", ")
     )]
     NeededLibrary(String),
@@ -117,14 +119,16 @@ pub enum Refusal {
          give assembly files a section .note.GNU-stack"
     )]
     ExecutableStack,
-    #[error("it needs glibc {}.{}, this system has {have}: get the plugin's build for an older glibc", needs.0, needs.1)]
+    #[error("the plugin needs glibc {}.{}, but this system has {have}: get the plugin's build for an older glibc", needs.0, needs.1)]
     Glibc { needs: (u32, u32), have: String },
     #[error(
-        "it was built by {0} with panic = \"abort\", so a panic would end the whole process: build it with \
+        "the plugin was built by {0} with panic = \"abort\", so a panic would end the whole process: build it with \
          panic = \"unwind\""
     )]
     PanicStrategy(String),
-    #[error("it was built by '{toolchain}', which the policy's `deny_toolchains` refuses as '{denied}'")]
+    #[error(
+        "the plugin was built by '{toolchain}', which the policy's `deny_toolchains` refuses as '{denied}'"
+    )]
     Toolchain { toolchain: String, denied: String },
     #[error("the file changed after this process first read it: restart the process to load the new file")]
     Changed,
@@ -135,11 +139,11 @@ pub enum Refusal {
     Quarantined { step: String, ago: String },
     #[error("the dynamic loader failed: {0}")]
     Dlopen(String),
-    #[error("it exports no data symbol '{}'", abi::ENTRY_SYMBOL)]
+    #[error("the plugin exports no data symbol '{}'", abi::ENTRY_SYMBOL)]
     NoEntry,
-    #[error("its entry is not valid: {0}")]
+    #[error("the plugin's entry is not valid: {0}")]
     BadEntry(String),
-    #[error("it could not create an instance: {0}")]
+    #[error("the plugin could not create an instance: {0}")]
     Create(crossdock_plugin_api::Error),
     #[error("another plugin is called '{name}' too, and '{by}' has precedence")]
     Shadowed { name: String, by: String },

@@ -217,7 +217,7 @@ impl<'a> Registry<'a> {
         let choice = capsules().find(|c| c.format.accepts_device(device_type)).or_else(|| capsules().next());
         choice.cloned().ok_or_else(|| {
             Error::usage(format!(
-                "format {wanted}: it {} bytes, not capsules; use a path, a source or a sink",
+                "format {wanted}: the format {} bytes, not capsules; use a path, a source or a sink",
                 way.verb()
             ))
         })
@@ -230,7 +230,9 @@ impl<'a> Registry<'a> {
         let named = self.named(wanted, Way::Out, option)?;
         let first = named.first().cloned();
         let on_device = named.into_iter().find(|c| c.format.accepts_device(device_type));
-        on_device.or(first).ok_or_else(|| Error::usage(format!("{option}{wanted}: it writes no format")))
+        on_device
+            .or(first)
+            .ok_or_else(|| Error::usage(format!("{option}{wanted}: the plugin writes no format")))
     }
 
     fn candidates(&self, wanted: Option<&str>, way: Way) -> Result<Vec<Choice>> {
@@ -252,7 +254,7 @@ impl<'a> Registry<'a> {
                     false => format!("; to convert through it, use --via {name}"),
                 };
                 Err(Error::usage(format!(
-                    "{}{name}: it passes batches through capsules, in memory, not through files{via}",
+                    "{}{name}: the format passes batches through capsules, in memory, not through files{via}",
                     way.option()
                 )))
             }

@@ -175,7 +175,7 @@ fn check_all_supported(options: &Options, passes: &[(Stage, Via)]) -> Result<()>
             let formats: Vec<_> = passes.iter().map(|(_, via)| via.format()).collect();
             let formats = if formats.is_empty() { "none".into() } else { formats.join(", ") };
             Err(Error::usage(format!(
-                "option '{key}': no format that batches pass through supports it; the formats are: {formats}"
+                "option '{key}': no format that batches pass through supports this option; the formats are: {formats}"
             )))
         }
     }
@@ -188,7 +188,7 @@ fn indices(reader: &Reader, names: &[String]) -> Result<Vec<usize>> {
         match (hits.next(), hits.next()) {
             (Some((i, _)), None) => Ok(i),
             (Some(_), Some(_)) => Err(Error::usage(format!(
-                "column '{name}': expected a unique name, but several columns have it"
+                "column '{name}': expected a unique name, but several columns have this name"
             ))),
             _ => {
                 let known: Vec<_> = schema.fields().iter().map(|f| f.name().as_str()).collect();

@@ -313,7 +313,7 @@ fn run_programs(
     let child = |node: EncodedNode<'_>, child: u32| {
         let child = node.child(child as usize)?;
         let column = children.get(&child.index()).and_then(|batch| batch.column(0));
-        column.ok_or_else(|| child.wrong("it was not decoded before its parent"))
+        column.ok_or_else(|| child.wrong("the node was not decoded before its parent"))
     };
     let node = array.node(index)?;
     let context = |error| with_context(error, plugin, node);
@@ -328,7 +328,7 @@ fn run_programs(
 fn check_decoded(node: EncodedNode<'_>, batch: &DeviceBatch, stream: &Stream) -> ApiResult<()> {
     if batch.len() as u64 != node.length() {
         return Err(ApiError::bad_data(format!(
-            "decoded {} values, the node declares {}",
+            "decoded {} values, but the node declares {}",
             batch.len(),
             node.length()
         )));

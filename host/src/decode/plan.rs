@@ -86,7 +86,7 @@ pub(super) fn plan<'a>(
     let peak = peak_bytes(&steps);
     if peak > max_bytes {
         return Err(ApiError::out_of_memory(format!(
-            "{}: its nodes together need {peak} bytes, expected at most {max_bytes}, the memory limit or the machine's memory",
+            "{}: the nodes together need {peak} bytes, expected at most {max_bytes}, the memory limit or the machine's memory",
             array.root()?.path()
         )));
     }
@@ -120,7 +120,7 @@ impl<'a> Planner<'_, 'a> {
             error.context(format_args!("{plugin}: {}", node.path()))
         };
         let account = plugin.account();
-        let encoding = plugin.encoding().ok_or_else(|| node.wrong("its plugin no longer has encodings"))?;
+        let encoding = plugin.encoding().ok_or_else(|| node.wrong("the plugin no longer has encodings"))?;
         account.trace_host_call("encoding.check", || encoding.check(array, index)).map_err(context)?;
         // SAFETY: `EncodedArray` checked the tree: each node's schema lives as long as the array.
         let field = unsafe { import_field_ref(node.schema()?) }.map_err(context)?;
@@ -237,7 +237,7 @@ fn program(
         Some(operators) => Program::new(node, field, &operators).map(Some),
         None if encoding.decodes() => Ok(None),
         None => Err(ApiError::unsupported(format!(
-            "{}: its plugin decodes only by programs, and returned no program that this host version supports",
+            "{}: the plugin decodes only by programs, and returned no program that this host version supports",
             node.path()
         ))),
     }

@@ -31,11 +31,11 @@ impl Program {
             Some(Slot::Bytes(width @ (1 | 2 | 4 | 8))) => width,
             _ => {
                 return Err(node.wrong(format_args!(
-                    "it has a program, but its type is {data_type}, expected one of 1, 2, 4 or 8 bytes"
+                    "the node has a program, but the type is {data_type}, expected a type of 1, 2, 4 or 8 bytes"
                 )));
             }
         };
-        let [source, then @ ..] = operators else { return Err(node.wrong("its program is empty")) };
+        let [source, then @ ..] = operators else { return Err(node.wrong("the program is empty")) };
         let mut checker = Checker { node, field, width: width as u64, children: Vec::new() };
         checker.source(*source).map_err(|what| operator_error(node, 0, *source, &what))?;
         for (i, operator) in then.iter().enumerate() {
@@ -73,7 +73,7 @@ fn operator_error(
     operator: Operator,
     what: &str,
 ) -> crossdock_plugin_api::Error {
-    node.wrong(format_args!("its program, operator {i}, {operator:?}: {what}"))
+    node.wrong(format_args!("in the program, operator {i}, {operator:?}: {what}"))
 }
 
 /// The result of a check. Its error states what the operator expects, and what the operator got.
@@ -154,7 +154,7 @@ impl Checker<'_> {
         match end.filter(|end| *end <= actual) {
             Some(_) => Ok(()),
             None => Err(format!(
-                "its buffer has {actual} bytes, expected at least {}",
+                "the buffer has {actual} bytes, expected at least {}",
                 end.map_or("2^64".into(), |end| end.to_string())
             )),
         }
@@ -278,11 +278,11 @@ mod tests {
     fn error_for_a_program_that_does_not_fit_names_the_operator() {
         use Operator::*;
         let malformed: [(&[Operator], &str); 25] = [
-            (&[], "its program is empty"),
+            (&[], "the program is empty"),
             (&[Add(1)], "operator 0, Add(1): expected a source"),
             (&[Child(0), Child(1)], "operator 1, Child(1): expected an operator on words"),
             (&[Load { buffer: 1, at: 0 }], "buffer 1 was requested, but it has 1"),
-            (&[Load { buffer: 0, at: 1 }], "its buffer has 4000 bytes, expected at least 4001"),
+            (&[Load { buffer: 0, at: 1 }], "the buffer has 4000 bytes, expected at least 4001"),
             (&[Load { buffer: 0, at: u64::MAX }], "expected at least 2^64"),
             (&[Unpack { buffer: 0, bits: 17, first: 0 }], "expected at most 16 bits"),
             (&[Unpack { buffer: 0, bits: u64::MAX, first: 0 }], "expected at most 16 bits"),

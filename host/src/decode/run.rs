@@ -87,10 +87,10 @@ pub(super) fn run<'a>(
 ) -> Result<DeviceBatch> {
     let link = chain.last().ok_or_else(no_chain)?;
     let run = || -> Outcome<DeviceBatch> {
-        let too_long = |_| link.node.wrong("it has more values than this machine can address");
+        let too_long = |_| link.node.wrong("the node has more values than this machine can address");
         let len = usize::try_from(link.node.length()).map_err(too_long)?;
         let data_type = schema.fields().first().map(|field| field.data_type());
-        let data_type = data_type.ok_or_else(|| Error::internal("a node without a type"))?;
+        let data_type = data_type.ok_or_else(|| Error::internal("a node has no type"))?;
         let column = if len == 0 {
             DeviceArray::empty(data_type)?
         } else {
@@ -205,7 +205,7 @@ impl<'a> Run<'a> {
         match checks.run(self.stream)?.first_wrong(cell) {
             None => Ok(()),
             Some(number) => Err(link.with_context(link.node.wrong(format_args!(
-                "patches: expected ascending indices within the array, got another at position {number}"
+                "patches: expected ascending indices within the array, but the index at position {number} is invalid"
             )))),
         }
     }
@@ -240,7 +240,7 @@ impl<'a> Run<'a> {
                 patch_steps.extend(patches.map(|patches| PatchStep { link, patches, after: steps.len() }));
             }
             Operator::Validity(child) => self.valid_where(link.node, child)?,
-            _ => return Err(link.node.wrong("a source operator follows the first operator of its program")),
+            _ => return Err(link.node.wrong("a source operator follows the first operator of the program")),
         }
         Ok(())
     }
@@ -259,7 +259,7 @@ impl<'a> Run<'a> {
         // The type of patches may be nullable if the node's type is, but no patch value may be
         // null.
         if values.count_nulls(self.stream)? > 0 {
-            return Err(node.wrong("its patches have nulls, expected none"));
+            return Err(node.wrong("the patches have nulls, expected none"));
         }
         let index_width = indices.data_type().primitive_width().unwrap_or(0);
         Ok(Some(Patches {

@@ -24,7 +24,7 @@ impl<'a> Run<'a> {
         Ok(match program.source {
             Operator::Load { buffer, at } => {
                 let buffer =
-                    buffer_of(*node, buffer)?.ok_or_else(|| node.wrong("its buffer has no bytes"))?;
+                    buffer_of(*node, buffer)?.ok_or_else(|| node.wrong("the buffer has no bytes"))?;
                 (WordSource::Words(buffer, at as usize), steps)
             }
             Operator::Unpack { buffer, bits, first } => match buffer_of(*node, buffer)? {
@@ -68,12 +68,11 @@ impl<'a> Run<'a> {
                 let (ends, values) = ((self.children)(*node, ends)?, (self.children)(*node, values)?);
                 let (values, len) = (self.apply_steps(values, steps)?, self.words.len);
                 let taken = take::expand_runs(self.stream, &values, ends, first, len)?;
-                let expected = format_args!(
-                    "run-end: expected ascending ends, the last of them at least {len} after {first}"
-                );
+                let expected =
+                    format_args!("run-end: expected ascending ends that cover {len} values from {first} on");
                 (self.taken_source(*node, taken, expected)?, &[])
             }
-            _ => return Err(node.wrong("its program does not begin with a source operator").into()),
+            _ => return Err(node.wrong("the program does not begin with a source operator").into()),
         })
     }
 
@@ -89,11 +88,11 @@ impl<'a> Run<'a> {
             let node = first_link.node;
             let buffer = buffer_of(node, buffer).map_err(|error| first_link.with_context(error))?;
             let buffer =
-                buffer.ok_or_else(|| first_link.with_context(node.wrong("its buffer has no bytes")))?;
+                buffer.ok_or_else(|| first_link.with_context(node.wrong("the buffer has no bytes")))?;
             let (steps, patch_steps) = run.steps(codes)?;
             if !patch_steps.is_empty() {
                 return Err(
-                    link.with_context(node.wrong("its codes have patches, which must be applied first"))
+                    link.with_context(node.wrong("the codes have patches, which must be applied first"))
                 );
             }
             let packed = Packed { buffer: &buffer, bits: bits as u32, first: first as usize };
@@ -138,8 +137,9 @@ impl<'a> Run<'a> {
         taken: Taken,
         expected: std::fmt::Arguments<'_>,
     ) -> Result<WordSource> {
-        let array =
-            taken.map_err(|at| node.wrong(format_args!("{expected}, got another at position {at}")))?;
+        let array = taken.map_err(|at| {
+            node.wrong(format_args!("{expected}, but the entry at position {at} is invalid"))
+        })?;
         self.merge_validity(array.validity_bits())?;
         Ok(WordSource::Words(values_of(&array)?.clone(), 0))
     }

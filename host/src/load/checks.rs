@@ -26,7 +26,7 @@ pub(super) fn check_metadata(metadata: &Metadata) -> Result<(), Refusal> {
     }
     if metadata.sizes.len() < abi::MIN_META_SIZES {
         return Err(Refusal::StructSizes(format!(
-            "it lists {} structs, expected at least {}",
+            "the plugin lists {} structs, expected at least {}",
             metadata.sizes.len(),
             abi::MIN_META_SIZES
         )));
@@ -48,23 +48,23 @@ pub(super) fn check_entry(entry: &Entry) -> Result<(), Refusal> {
     let bad = |message: String| Err(Refusal::BadEntry(message));
     if entry.magic != abi::PLUGIN_MAGIC {
         return bad(format!(
-            "its magic number is {:#018x}, expected {:#018x}",
+            "the magic number is {:#018x}, expected {:#018x}",
             entry.magic,
             abi::PLUGIN_MAGIC
         ));
     }
     let expected = abi::MIN_ENTRY_BYTES;
     if entry.struct_size < expected {
-        return bad(format!("its struct size is {} bytes, expected at least {expected}", entry.struct_size));
+        return bad(format!("the struct size is {} bytes, expected at least {expected}", entry.struct_size));
     }
     if entry.abi != (abi::ABI_MAJOR, abi::ABI_MINOR) {
         return Err(Refusal::AbiVersion { got: entry.abi });
     }
     if entry.flags != 0 {
-        return bad(format!("its flags are {:#x}, expected 0", entry.flags));
+        return bad(format!("the flags are {:#x}, expected 0", entry.flags));
     }
     match entry.missing {
-        Some(name) => bad(format!("its function '{name}' is NULL")),
+        Some(name) => bad(format!("the function '{name}' is NULL")),
         None => Ok(()),
     }
 }

@@ -113,7 +113,7 @@ impl Content {
         let entry = unsafe { library.get::<*const abi::PluginEntry>(abi::ENTRY_SYMBOL) };
         let entry = match entry.map(|symbol| symbol.into_raw().cast::<abi::PluginEntry>()) {
             Ok(raw) if raw.is_null() || !raw.is_aligned() => {
-                Err(format!("its address {raw:p} is misaligned"))
+                Err(format!("the address {raw:p} is misaligned"))
             }
             // SAFETY: `copy_entry` requires `entry_bytes` bytes of constant data at `raw`. The
             // checks found these bytes, and `raw` is aligned.

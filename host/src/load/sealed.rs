@@ -14,7 +14,7 @@ const MAX_BYTES: u64 = 1 << 30;
 /// A sealed copy in memory of the first `bytes` bytes of `file`.
 pub(super) fn copy(file: &File, bytes: u64) -> io::Result<File> {
     if bytes > MAX_BYTES {
-        return Err(io::Error::other(format!("it has {bytes} bytes, expected at most {MAX_BYTES}")));
+        return Err(io::Error::other(format!("the file has {bytes} bytes, expected at most {MAX_BYTES}")));
     }
     let mut copy = create()?;
     // The copy starts at the beginning of the file, regardless of the file's position, and ends

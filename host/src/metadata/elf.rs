@@ -174,7 +174,7 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         // A relocation writes at most 16 bytes (a TLS descriptor).
         if self.is_relocated(|at| at < end && at.saturating_add(16) > address)? {
             return Err(MetadataError::Bad(
-                "it contains pointers, which the loader relocates; expected plain bytes".into(),
+                "the metadata contains pointers, which the loader relocates; expected plain bytes".into(),
             ));
         }
         Ok(())

@@ -12,9 +12,9 @@ pub enum MetadataError {
     Damaged(String),
     #[error("built for another machine: expected {expected}, got {got}")]
     WrongMachine { expected: String, got: String },
-    #[error("not a Crossdock plugin: it exports no data symbol '{}'", abi::META_SYMBOL)]
+    #[error("not a Crossdock plugin: the file exports no data symbol '{}'", abi::META_SYMBOL)]
     NotAPlugin,
-    #[error("its metadata is malformed: {0}")]
+    #[error("the metadata is malformed: {0}")]
     Bad(String),
     /// The file was built for another ABI version (major and minor), so the rest of the metadata
     /// cannot be read.

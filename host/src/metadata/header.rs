@@ -62,7 +62,7 @@ fn check_machine(header: &Header) -> Result<(), MetadataError> {
 /// which means that a section header contains the real count.
 pub(super) fn check_count(what: &str, n: u64, max: u64) -> Result<(), MetadataError> {
     if n > max {
-        return Err(damaged(&format!("it has {n} {what}, expected at most {max}")));
+        return Err(damaged(&format!("the file has {n} {what}, expected at most {max}")));
     }
     Ok(())
 }

@@ -78,7 +78,7 @@ impl Metadata {
         // returns at most the size of this version's struct.
         if known < size_of::<abi::PluginMeta>() && raw.struct_size as usize > known {
             return Err(MetadataError::Bad(format!(
-                "the symbol has {known} bytes, expected the {} of its struct size",
+                "the symbol has {known} bytes, expected {}, the struct size",
                 raw.struct_size
             )));
         }
@@ -92,14 +92,14 @@ impl Metadata {
     pub fn from_raw(raw: &abi::PluginMeta) -> Result<Self, MetadataError> {
         if raw.magic != abi::META_MAGIC {
             return Err(MetadataError::Bad(format!(
-                "its magic number is {:#018x}, expected {:#018x}",
+                "the magic number is {:#018x}, expected {:#018x}",
                 raw.magic,
                 abi::META_MAGIC
             )));
         }
         if (raw.struct_size as usize) < abi::MIN_META_BYTES {
             return Err(MetadataError::Bad(format!(
-                "its struct size is {} bytes, expected at least {}",
+                "the struct size is {} bytes, expected at least {}",
                 raw.struct_size,
                 abi::MIN_META_BYTES
             )));
@@ -109,7 +109,7 @@ impl Metadata {
         let room = (raw.struct_size as usize - abi::MIN_META_BYTES) / size_of::<u32>();
         if raw.n_sizes as usize > room {
             return Err(MetadataError::Bad(format!(
-                "it lists {} struct sizes, expected at most {room}",
+                "the metadata lists {} struct sizes, expected at most {room}",
                 raw.n_sizes
             )));
         }
@@ -117,7 +117,7 @@ impl Metadata {
         let name = text("name", &raw.name)?;
         if !is_name(&name) {
             return Err(MetadataError::Bad(format!(
-                "its name is '{}', expected ASCII letters, digits, '-', '_' and '.'",
+                "the name is '{}', expected ASCII letters, digits, '-', '_' and '.'",
                 name.escape_debug()
             )));
         }

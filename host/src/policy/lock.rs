@@ -63,7 +63,7 @@ impl Lock {
         if document.version != VERSION {
             return Err(PolicyError::Contradiction {
                 file: file.to_path_buf(),
-                message: format!("its version is {}, expected {VERSION}", document.version),
+                message: format!("the version is {}, expected {VERSION}", document.version),
             });
         }
         Ok(Self { file: file.to_path_buf(), plugins: document.plugins })

@@ -88,7 +88,7 @@ impl FileSource {
         Err(Error::data(
             format!("cannot read '{}'", self.name),
             ApiError::io(format!(
-                "it was cut short while it was being read: expected {} bytes, got {}",
+                "the file was cut short while it was being read: expected {} bytes, got {}",
                 self.bytes,
                 now.len()
             )),

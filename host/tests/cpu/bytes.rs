@@ -19,7 +19,7 @@ fn write(output: &Output, bytes: &[u8]) {
 }
 
 #[test]
-fn output_file_appears_at_the_commit() {
+fn output_file_does_not_exist_before_the_commit() {
     let directory = temporary();
     let path = directory.path().join("out");
     let output = Output::create(&path, &no_cancel()).unwrap();
@@ -43,7 +43,7 @@ fn dropped_output_leaves_the_old_file_unchanged() {
 }
 
 #[test]
-fn replaced_file_keeps_its_mode_and_symbolic_link_its_target() {
+fn replaced_file_keeps_its_mode_and_symbolic_link_keeps_its_target() {
     let directory = temporary();
     let (path, link) = (directory.path().join("out"), directory.path().join("link"));
     std::fs::write(&path, "old").unwrap();
@@ -79,7 +79,7 @@ fn sink_rejects_writes_after_the_commit() {
 }
 
 #[test]
-fn full_device_is_an_io_error() {
+fn write_to_full_device_returns_io_error() {
     let output = Output::create("/dev/full", &no_cancel()).unwrap();
     let Output::Stream(mut sink) = output else { panic!("a device must be written directly") };
     let error = sink.write(&vec![0; 1 << 20]).unwrap_err();
@@ -94,7 +94,7 @@ fn error_says_that_the_reader_closed_the_pipe() {
     let file = std::fs::File::from(std::os::fd::OwnedFd::from(writer));
     let mut sink = StreamSink::new(file, "the pipe".into(), no_cancel());
     let error = sink.write(&vec![0; 1 << 20]).unwrap_err();
-    assert!(error.message().contains("'the pipe': its reader closed it"), "{error}");
+    assert!(error.message().contains("'the pipe': the reader closed the output"), "{error}");
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn cancelling_ends_a_read_of_a_silent_pipe() {
 }
 
 #[test]
-fn read_of_a_reset_socket_never_returns_the_end() {
+fn every_read_of_a_reset_socket_returns_an_error() {
     let (mut local, mut remote) = std::os::unix::net::UnixStream::pair().unwrap();
     local.write_all(b"not read").unwrap();
     remote.write_all(b"01").unwrap();

@@ -64,7 +64,7 @@ fn errors_in_a_policy_name_the_file_and_the_line() {
 /// A name that no plugin has is rejected, because it may be misspelt, and then the intended plugin
 /// would not be isolated.
 #[test]
-fn rejects_names_to_isolate_that_no_plugin_file_has() {
+fn rejects_isolation_policy_for_unknown_plugin_name() {
     let directory = temporary();
     let plugin = c_plugin(directory.path(), "a.so", &[]);
     let name = crossdock::load::inspect(&plugin).unwrap().metadata.name;
@@ -101,7 +101,7 @@ fn rejects_signatures_without_keys_and_keys_without_signatures() {
 }
 
 #[test]
-fn rejects_a_policy_that_is_missing_or_that_others_can_change() {
+fn rejects_missing_policy_file_and_policy_file_that_others_can_change() {
     let directory = temporary();
     let file = policy_file(directory.path(), "");
     let message = || Policy::from_file(&file).unwrap_err().to_string();
@@ -174,7 +174,7 @@ fn rejects_plugins_without_a_valid_signature() {
         assert_eq!(got, id, "{sentence}");
         assert!(sentence.contains(text) && sentence.contains("a.so.minisig"), "{sentence}");
     };
-    refused_with("unsigned", "expected it in");
+    refused_with("unsigned", "expected in the file");
     sign(&plugin, &unknown);
     refused_with("signature", "with none of the policy's `keys`");
     std::fs::write(&file, "a scribble").unwrap();
@@ -244,7 +244,7 @@ fn lock_matches_names_and_hashes() {
 }
 
 #[test]
-fn rejects_a_malformed_lock_or_one_that_others_can_change() {
+fn rejects_malformed_lock_file_and_lock_file_that_others_can_change() {
     let directory = temporary();
     let file = write_lock(directory.path(), Vec::new());
     let message = || policy(directory.path(), "lock = 'crossdock.lock'").unwrap_err().to_string();

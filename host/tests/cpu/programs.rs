@@ -214,7 +214,7 @@ fn child_and_cast_apply_the_offset_of_their_child() {
 }
 
 #[test]
-fn steps_apply_to_values_of_dictionaries_and_runs_with_an_offset() {
+fn program_steps_apply_to_dictionary_and_run_values_that_have_an_offset() {
     let nodes = |encoding: &'static str, length: u64| {
         move || {
             let child = |length| node("with-offset", DataType::Int32, length, 0, 0);
@@ -268,7 +268,8 @@ fn steps_after_patches_apply_to_patched_values() {
     };
     assert_eq!(decoded(|| nodes(4), &[bytes_of([9, 9, 9, 9])]), [101, 102, 109, 109]);
     let error = error_of(nodes(1), &[bytes_of([9])]);
-    let expected = "patches: expected ascending indices within the array, got another at position 1";
+    let expected =
+        "patches: expected ascending indices within the array, but the index at position 1 is invalid";
     assert!(error.contains(expected), "{error}");
 }
 
@@ -283,7 +284,10 @@ fn rejects_packed_codes_beyond_the_dictionary() {
     };
     assert_eq!(decoded(nodes, &[vec![2; 1024]]), [103, 103, 103]);
     let error = error_of(nodes(), &[vec![3; 1024]]);
-    assert!(error.contains("dictionary: expected codes below 3, got another at position 0"), "{error}");
+    assert!(
+        error.contains("dictionary: expected codes below 3, but the entry at position 0 is invalid"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -306,7 +310,7 @@ fn rejects_nodes_that_need_more_than_the_memory_limit() {
     };
     plan_both(512).unwrap();
     let error = plan_both(511).unwrap_err().one_line();
-    assert!(error.contains("its nodes together need 512 bytes, expected at most 511"), "{error}");
+    assert!(error.contains("the nodes together need 512 bytes, expected at most 511"), "{error}");
 }
 
 #[test]

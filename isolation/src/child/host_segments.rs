@@ -41,7 +41,7 @@ impl HostSegments {
         let mut buffers = Vec::new();
         for parts in segments {
             let file = usize::try_from(parts.handle).ok().and_then(|index| files.get_mut(index));
-            let missing = || Error::internal("a segment without a file");
+            let missing = || Error::internal("a segment has no file");
             let file = file.and_then(Option::take).ok_or_else(missing)?;
             buffers.push(open_read_only(&self.backend, self.stream.device(), file, parts.bytes)?);
         }

@@ -26,7 +26,7 @@ impl<T: Clone> ObjectTable<T> {
     /// # Errors
     /// There is no such object.
     pub fn get(&self, id: u64) -> Result<T> {
-        let released = || Error::invalid_argument("an object that was released");
+        let released = || Error::invalid_argument("the object has been released");
         self.objects().get(&id).cloned().ok_or_else(released)
     }
 

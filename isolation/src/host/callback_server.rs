@@ -197,7 +197,7 @@ impl CallbackServer {
         }
         match (&self.segments, stream) {
             (Some(segments), Some(stream)) => segments.copy_out(parts, stream),
-            _ => Err(Error::bad_data("arrays on a device, expected arrays in host memory")),
+            _ => Err(Error::bad_data("arrays are on a device, expected arrays in host memory")),
         }
     }
 
@@ -290,7 +290,11 @@ impl CallbackServer {
                 return self.decode(instance, call, tree, &segments, files, reply);
             }
             Callback::AllocateSegment { id, bytes } => {
-                let none = || Error::invalid_argument("a segment on a device, but the process has no device");
+                let none = || {
+                    Error::invalid_argument(
+                        "a segment on a device was requested, but the process has no device",
+                    )
+                };
                 let (file, bytes) = self.segments.as_ref().ok_or_else(none)?.request(id, bytes)?;
                 reply.files = vec![file];
                 return Ok(CallbackReply::Segment(bytes));
@@ -318,7 +322,7 @@ impl CallbackServer {
 
     fn read(&self, source: u64, offset: u64, bytes: u64, reply: &mut Reply) -> Result<CallbackReply> {
         let source = lock(&self.sources).get(&source).cloned();
-        let source = source.ok_or_else(|| Error::invalid_argument("a source that was released"))?;
+        let source = source.ok_or_else(|| Error::invalid_argument("the source has been released"))?;
         reply.payload.resize(bytes.min(MAX_READ_BYTES) as usize, 0);
         let n = source.read_at(offset, &mut reply.payload)?;
         reply.payload.truncate(n);
@@ -327,7 +331,7 @@ impl CallbackServer {
 
     fn write(&self, sink: u64, bytes: &[u8]) -> Result<CallbackReply> {
         let sink = lock(&self.sinks).get(&sink).cloned();
-        let sink = sink.ok_or_else(|| Error::invalid_argument("a sink that was released"))?;
+        let sink = sink.ok_or_else(|| Error::invalid_argument("the sink has been released"))?;
         lock(&sink).write(bytes)?;
         Ok(CallbackReply::Done)
     }
@@ -350,14 +354,14 @@ impl CallbackServer {
         reply: &mut Reply,
     ) -> Result<CallbackReply> {
         let context = lock(&self.instances).get(&instance).cloned();
-        let context = context.ok_or_else(|| Error::invalid_argument("an instance that was destroyed"))?;
+        let context = context.ok_or_else(|| Error::invalid_argument("the instance has been destroyed"))?;
         let device_stream = context.streams.device_stream();
         let device = Device::from(parts.device);
         let state = lock(&self.calls).get(&parts.id).cloned();
         let state = state.unwrap_or_else(|| Arc::new(CallState::new(None)));
         if device != Device::CPU && device_stream.is_none_or(|stream| stream.device() != device) {
             return Err(Error::invalid_argument(format!(
-                "decoding on {device}, which the instance's session does not have"
+                "decoding was requested on {device}, which the instance's session does not have"
             )));
         }
         let segments = self.receive_segments(segments, device_stream)?;
@@ -401,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn group_waits_for_all_of_its_threads_except_the_calling_thread() {
+    fn thread_group_waits_for_all_of_its_threads_except_the_calling_thread() {
         let (threads, (sender, receiver)) = (ThreadGroup::default(), std::sync::mpsc::channel::<()>());
         let object = Arc::new(());
         let (weak, same_threads) = (Arc::downgrade(&object), threads.clone());
@@ -462,7 +466,7 @@ mod tests {
             let backend = Backend::builder().limit_bytes(limit_bytes).build();
             let budget = ReceiveBudget::default().with_account(backend.account("test (its process)"));
             let server = CallbackServer::new("test".into(), None, None, budget);
-            assert!(error(&server, &callbacks[0]).contains("an instance that was destroyed"));
+            assert!(error(&server, &callbacks[0]).contains("the instance has been destroyed"));
             let message = error(&server, &callbacks[1]);
             assert_eq!(message.contains("'test (its process)' asked for"), is_rejected, "{message}");
             let context = format!("a message of {bytes} bytes from its process");
@@ -472,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_of_any_length_reach_the_sink() {
+    fn payloads_of_any_length_are_written_to_the_sink() {
         let (callbacks, written) = (server(), Arc::new(Mutex::new(Vec::new())));
         let sink = callbacks.add_sink(Sink::new(Box::new(MemorySink(written.clone()))));
         const MAX: usize = messages::MAX_UNCHARGED_BYTES;
@@ -515,7 +519,7 @@ mod tests {
             let call = CallSettings::new(device).enter(|call| CallParts::new(call, 1, device));
             let decode = Callback::Decode { instance: 1, call, tree, segments: Vec::new() };
             let message = error(&callbacks, &decode);
-            assert!(message.contains(&format!("decoding on {device}, which")), "{message}");
+            assert!(message.contains(&format!("decoding was requested on {device}, which")), "{message}");
         }
     }
 }

@@ -249,13 +249,15 @@ impl Child {
         let reason = match error {
             WaitError::Io(error) => return self.ended_error(&self.terminate(None, &error.to_string())),
             WaitError::Cancelled => {
-                self.terminate(Some("it did not end a cancelled call, and was killed"), "");
+                self.terminate(Some("the process did not end a cancelled call, and was killed"), "");
                 return Error::cancelled("cancelled");
             }
-            WaitError::Silence(max) => format!("it sent no message for {max:?}, and was killed"),
-            WaitError::CallTooLong(max) => format!("a call took longer than {max:?}, and it was killed"),
+            WaitError::Silence(max) => format!("the process sent no message for {max:?}, and was killed"),
+            WaitError::CallTooLong(max) => {
+                format!("a call took longer than {max:?}, and the process was killed")
+            }
             WaitError::ReleaseTooLong(max) => {
-                format!("it did not release an object within {max:?}, and was killed")
+                format!("the process did not release an object within {max:?}, and was killed")
             }
         };
         self.ended_error(&self.terminate(Some(&reason), ""))
@@ -283,7 +285,7 @@ impl Child {
             (None, Some(status)) => {
                 self.group.as_ref().and_then(Group::out_of_memory_kill).unwrap_or_else(|| describe(status))
             }
-            (None, None) => format!("the connection failed ({io_error}), and it was killed"),
+            (None, None) => format!("the connection failed ({io_error}), and the process was killed"),
         };
         // Fails if the process has exited already.
         let _ = process.kill();
@@ -345,6 +347,6 @@ fn describe(status: ExitStatus) -> String {
     };
     match (status.signal(), status.code()) {
         (Some(signal), _) => format!("signal {signal}{}", name(signal)),
-        (None, code) => format!("it exited with status {}", code.unwrap_or_default()),
+        (None, code) => format!("exit status {}", code.unwrap_or_default()),
     }
 }

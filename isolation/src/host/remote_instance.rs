@@ -139,7 +139,7 @@ pub fn intern_ids(plugin: &str, ids: Vec<String>) -> Result<Vec<&'static str>> {
     let bytes = plugin_bytes.entry(plugin.to_owned()).or_default();
     if new_bytes > MAX_BYTES.saturating_sub(*bytes) {
         return Err(Error::unsupported(format!(
-            "the ids of its encodings are longer than {MAX_BYTES} bytes, the maximum of an isolated plugin"
+            "the ids of the plugin's encodings are longer than {MAX_BYTES} bytes, the maximum of an isolated plugin"
         )));
     }
     *bytes += new_bytes;
@@ -323,7 +323,7 @@ impl Encoding for RemoteInstance {
                 let device = Device::from(device);
                 if !self.connection.child.has(device) {
                     return Err(Error::bad_data(format!(
-                        "a plan to decode on {device}, which its process does not have"
+                        "the plan decodes on {device}, which the plugin's process does not have"
                     )));
                 }
                 Ok(DecodePlan { device, decoded })
@@ -370,7 +370,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_plugin_may_intern_a_limited_length_of_ids() {
+    fn total_length_of_interned_ids_is_limited_for_each_plugin() {
         let ids = |from: usize| (from..from + 400).map(|i| format!("{i:0100}")).collect::<Vec<_>>();
         assert_eq!(intern_ids("first", ids(0)).unwrap(), intern_ids("second", ids(0)).unwrap());
         let same = intern_ids("first", vec!["one".into(), "one".into()]).unwrap();

@@ -53,10 +53,11 @@ impl SharedDeviceSegments {
     /// Device memory is exhausted, the id is in use, too many segments are unused, or the process
     /// has ended.
     pub fn request(&self, id: u64, bytes: u64) -> Result<(OwnedFd, u64)> {
-        let too_long = |_| Error::out_of_memory(format!("a segment of {bytes} bytes"));
+        let too_long =
+            |_| Error::out_of_memory(format!("a segment of {bytes} bytes exceeds the address space"));
         let (segment, file, file_bytes) = self.allocate(usize::try_from(bytes).map_err(too_long)?)?;
         let mut requested = self.requested();
-        let ended = || Error::invalid_argument("a segment for a process that has ended");
+        let ended = || Error::invalid_argument("the process has ended and cannot receive a segment");
         let requested = requested.as_mut().ok_or_else(ended)?;
         if requested.len() >= MAX_SEGMENTS || requested.contains_key(&id) {
             let count = requested.len();
@@ -79,7 +80,7 @@ impl SharedDeviceSegments {
             let segment = self.requested().as_mut().and_then(|requested| requested.remove(&parts.handle));
             let unknown = || {
                 Error::bad_data(format!(
-                    "arrays in segment {}, which its process did not request",
+                    "arrays are in segment {}, which the plugin's process did not request",
                     parts.handle
                 ))
             };

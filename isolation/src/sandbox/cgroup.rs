@@ -31,7 +31,7 @@ impl Group {
     pub fn new(parent: &Path, memory_limit_bytes: u64, has_cuda: bool) -> Result<Self> {
         let available = read(parent, "cgroup.controllers")?;
         if let Some(missing) = CONTROLLERS.into_iter().find(|name| !has_word(&available, name)) {
-            let why = format_args!("it lacks the controller {missing}, and has: {available}");
+            let why = format_args!("the group lacks the controller {missing}, and has: {available}");
             return Err(failed(parent, why));
         }
         let enabled = read(parent, "cgroup.subtree_control")?;
@@ -62,7 +62,7 @@ impl Group {
         let events = read(&self.folder, "memory.events").ok()?;
         let kills = events.lines().find_map(|line| line.strip_prefix("oom_kill "))?;
         let max = self.memory_bytes.filter(|_| kills.trim() != "0")?;
-        Some(format!("the system killed it because it exceeded its memory limit of {max} bytes"))
+        Some(format!("the system killed the process because it exceeded its memory limit of {max} bytes"))
     }
 }
 
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn new_group_has_limits() {
+    fn new_control_group_has_memory_and_thread_limits() {
         let parent = parent("cpu memory pids\n", "memory pids\n");
         let group = Group::new(parent.path(), 1 << 20, false).unwrap();
         let max = confine::max_memory_bytes(1 << 20, false).unwrap();
@@ -170,11 +170,11 @@ mod tests {
         let message = error(empty.path());
         assert!(message.contains("cgroup.controllers") && message.contains("isolate_cgroup"), "{message}");
         let message = error(parent("cpu memory", "").path());
-        assert!(message.contains("it lacks the controller pids, and has: cpu memory"), "{message}");
+        assert!(message.contains("the group lacks the controller pids, and has: cpu memory"), "{message}");
     }
 
     #[test]
-    fn reports_out_of_memory_kills_only() {
+    fn out_of_memory_kill_is_reported_only_if_a_process_was_killed() {
         let parent = parent("memory pids", "memory pids");
         let group = Group::new(parent.path(), 1 << 20, false).unwrap();
         assert_eq!(group.out_of_memory_kill(), None, "there is no file");

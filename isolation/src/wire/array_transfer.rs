@@ -130,7 +130,7 @@ impl BatchParts {
         }
         if parts.next().is_some() {
             return Err(Error::bad_data(format!(
-                "more arrays than the {} columns have",
+                "the message has more arrays than the {} columns",
                 schema.fields().len()
             )));
         }
@@ -239,11 +239,12 @@ fn read_array(
     parts: &mut impl Iterator<Item = ArrayParts>,
     from: &Incoming,
 ) -> Result<DeviceArray> {
-    let record = parts.next().ok_or_else(|| Error::bad_data("fewer arrays than the columns have"))?;
+    let record =
+        parts.next().ok_or_else(|| Error::bad_data("the message has fewer arrays than the columns"))?;
     let Layout { children: expected, dictionary: values, .. } = layout(data_type);
     if record.n_children as usize != expected.len() || record.has_dictionary != values.is_some() {
         return Err(Error::bad_data(format!(
-            "an array of type {data_type} with {} children, expected {}",
+            "an array of type {data_type} has {} children, expected {}",
             record.n_children,
             expected.len()
         )));

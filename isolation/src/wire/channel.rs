@@ -104,7 +104,7 @@ fn add_within(count: &AtomicUsize, n: usize, max: usize) -> io::Result<()> {
     let add = |count: usize| count.checked_add(n).filter(|sum| n == 0 || *sum <= max);
     let result = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     let exceeded =
-        |_| io::Error::new(io::ErrorKind::QuotaExceeded, "too many bytes or files in messages at once");
+        |_| io::Error::new(io::ErrorKind::QuotaExceeded, "the pending messages have too many bytes or files");
     result.map(drop).map_err(exceeded)
 }
 
@@ -260,7 +260,7 @@ impl Channel {
         // A partial head with files is therefore malformed.
         if received < HEAD_BYTES && !files.is_empty() {
             let message = format!(
-                "{} open files with {received} bytes of a message's head, expected {HEAD_BYTES}",
+                "{} open files came with {received} bytes of a message's head, expected {HEAD_BYTES} bytes",
                 files.len()
             );
             return Err(io::Error::new(io::ErrorKind::InvalidData, message).into());
@@ -271,7 +271,7 @@ impl Channel {
         let (len, count) = (u32::from_le_bytes([a, b, c, d]) as usize, u32::from_le_bytes(n) as usize);
         if len > MAX_BYTES || count != files.len() {
             let message =
-                format!("a message of {len} bytes with {} open files, expected {count} files", files.len());
+                format!("a message of {len} bytes has {} open files, expected {count} files", files.len());
             return Err(io::Error::new(io::ErrorKind::InvalidData, message).into());
         }
         reservation.add_bytes(len)?;

@@ -120,11 +120,11 @@ impl Incoming {
         Self::from_files(files, Some(budget), |file| match fcntl_get_seals(file) {
             Ok(seals) if seals.contains(SEALS.difference(SealFlags::SEAL)) => check_is_allocated(file),
             Ok(seals) => Err(Error::bad_data(format!(
-                "its process shares memory that it can still change: the seals are {seals:?}"
+                "the plugin's process shares memory that it can still change: the seals are {seals:?}"
             ))),
-            Err(errno) => {
-                Err(Error::bad_data(format!("its process shares a file that is not sealed memory: {errno}")))
-            }
+            Err(errno) => Err(Error::bad_data(format!(
+                "the plugin's process shares a file that is not sealed memory: {errno}"
+            ))),
         })
     }
 
@@ -154,19 +154,25 @@ impl Incoming {
     /// The place is outside the message's files and segments.
     pub fn buffer(&self, place: Place) -> Result<Buffer> {
         static NOTHING: [u64; 8] = [0; 8];
-        let outside = |_| Error::bad_data(format!("a buffer at {}, outside shared memory", place.offset));
+        let outside =
+            |_| Error::bad_data(format!("a buffer at offset {} is outside shared memory", place.offset));
         let offset = usize::try_from(place.offset).map_err(outside)?;
         let size = usize::try_from(place.bytes).map_err(outside)?;
         let index = match place.within {
             Within::Segment(index) => {
                 let count = self.segments.len();
-                let missing =
-                    || Error::bad_data(format!("a buffer in segment {index}, but the message has {count}"));
+                let missing = || {
+                    Error::bad_data(format!(
+                        "a buffer in segment {index}, but the message has {count} segments"
+                    ))
+                };
                 return self.segments.get(index as usize).ok_or_else(missing)?.slice(offset, size);
             }
             Within::File(index) if size > 0 => index,
             _ if size > 0 => {
-                return Err(Error::bad_data(format!("a buffer of {size} bytes in no file and no segment")));
+                return Err(Error::bad_data(format!(
+                    "a buffer of {size} bytes is in no file and no segment"
+                )));
             }
             _ => {
                 let owner = ForeignOwner::new(());
@@ -176,8 +182,12 @@ impl Incoming {
                 });
             }
         };
-        let missing =
-            || Error::bad_data(format!("a buffer in file {index}, but the message has {}", self.files.len()));
+        let missing = || {
+            Error::bad_data(format!(
+                "a buffer in file {index}, but the message has {} files",
+                self.files.len()
+            ))
+        };
         let file = self.files.get(index as usize).and_then(Option::as_ref).ok_or_else(missing)?;
         let bytes = file.mapping.bytes();
         // SAFETY: the mapping is readable while it exists, and the owner keeps it.
@@ -213,7 +223,7 @@ fn check_is_allocated(file: &File) -> Result<()> {
         return Ok(());
     }
     Err(Error::bad_data(format!(
-        "its process shares memory of {} bytes, but only {} blocks of 512 bytes are allocated",
+        "the plugin's process shares memory of {} bytes, but only {} blocks of 512 bytes are allocated",
         stat.len(),
         stat.blocks()
     )))
@@ -254,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn received_buffers_are_sent_on_without_a_copy() {
+    fn received_buffers_are_forwarded_without_a_copy() {
         let mut to = Outgoing::default();
         let place = to.place(&[7; 1000], 1).unwrap();
         let received = Incoming::from_host(to.into_files().unwrap()).unwrap();

@@ -330,7 +330,7 @@ pub fn to_bytes<T: Serialize>(value: &T) -> Result<Vec<u8>> {
 pub fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     match from_prefix(bytes)? {
         (value, []) => Ok(value),
-        (_, rest) => Err(Error::bad_data(format!("{} bytes after the end of a message", rest.len()))),
+        (_, rest) => Err(Error::bad_data(format!("{} bytes follow the end of a message", rest.len()))),
     }
 }
 

@@ -154,7 +154,7 @@ impl Outgoing {
         let alignment = alignment.clamp(DEVICE_ALIGNMENT, MAX_ALIGNMENT) as usize;
         let offset = self.pending_bytes.checked_next_multiple_of(alignment);
         let range = offset.and_then(|offset| Some((offset, offset.checked_add(bytes)?)));
-        let too_long = || Error::out_of_memory("arrays that are longer than the address space");
+        let too_long = || Error::out_of_memory("the arrays exceed the address space");
         let (offset, end) = range.ok_or_else(too_long)?;
         self.pending_bytes = end;
         self.pending.push((buffer, offset));
@@ -210,7 +210,9 @@ impl Outgoing {
             return Ok(Place { within: Within::File(index), offset, bytes: size });
         }
         let out_of_memory = |error: std::io::Error| {
-            Error::out_of_memory(format!("{size} bytes of shared memory for an isolated plugin: {error}"))
+            Error::out_of_memory(format!(
+                "cannot allocate {size} bytes of shared memory for an isolated plugin: {error}"
+            ))
         };
         let (index, end) = match self.own_file {
             Some(own_file) => own_file,

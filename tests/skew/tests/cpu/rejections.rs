@@ -47,14 +47,17 @@ fn rejects_plugin_of_the_next_major_version() {
 
 #[test]
 fn rejects_plugin_whose_range_excludes_this_host() {
-    let message =
-        format!("it requires ABI versions ^7.1.0, this host has {}.{}.0", abi::ABI_MAJOR, abi::ABI_MINOR);
+    let message = format!(
+        "the plugin requires ABI versions ^7.1.0, but this host has {}.{}.0",
+        abi::ABI_MAJOR,
+        abi::ABI_MINOR
+    );
     assert_rejected("range", &["-DRANGE=\"^7.1.0\""], "abi-range", &message);
 }
 
 #[test]
 fn rejects_plugin_that_exports_only_symbols_of_another_major_version() {
     let flags = ["-DENTRY=crossdock_plugin_v2", "-DMETA=crossdock_plugin_meta_v2"];
-    let message = "not a Crossdock plugin: it exports no data symbol 'crossdock_plugin_meta_v1'";
+    let message = "not a Crossdock plugin: the file exports no data symbol 'crossdock_plugin_meta_v1'";
     assert_rejected("next-symbols", &flags, "not-a-plugin", message);
 }

@@ -266,8 +266,8 @@ fn rejects_decoded_values_that_do_not_match_the_node() {
         let null = session.decode(tree("mismatch.null", true)).unwrap();
         assert_eq!(null.columns()[0].count_nulls(session.stream()).unwrap(), 3, "{device}");
         for (id, expected) in [
-            ("mismatch.short", "decoded 4 values, the node declares 5"),
-            ("mismatch.long", "decoded 6 values, the node declares 5"),
+            ("mismatch.short", "decoded 4 values, but the node declares 5"),
+            ("mismatch.long", "decoded 6 values, but the node declares 5"),
             ("mismatch.null", "decoded 3 nulls, expected none"),
         ] {
             let line = decode_error(&session, tree(id, false));

@@ -59,8 +59,8 @@ pub fn error_line(result: Result<Vec<usize>, Error>) -> String {
 }
 
 #[test]
-fn end_of_a_process_fails_only_the_current_call() {
-    if skips("end_of_a_process_fails_only_the_current_call") {
+fn end_of_the_plugin_process_fails_only_the_current_call() {
+    if skips("end_of_the_plugin_process_fails_only_the_current_call") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -68,7 +68,7 @@ fn end_of_a_process_fails_only_the_current_call() {
     for (action, status) in [
         ("crash", "signal 11 (SIGSEGV"),
         ("abort", "signal 6 (SIGABRT"),
-        ("exit", "it exited with status 3"),
+        ("exit", "exit status 3"),
         ("next-crash", "signal 11 (SIGSEGV"),
         // The first batch is valid, and the second one crashes the process.
         ("valid", "signal 11 (SIGSEGV"),
@@ -193,7 +193,7 @@ fn silent_process_is_killed() {
     let isolation = Isolation { deadlines: silent_for(3), ..crate::isolation() };
     let (_host, session) = session(folder.path(), isolation);
     let error = error_line(run_action(&session, "hang"));
-    assert!(error.contains("it sent no message for"), "{error}");
+    assert!(error.contains("the process sent no message for"), "{error}");
     assert!(error_line(run_action(&session, "read-library")).ends_with("read-library: 0"));
 }
 
@@ -229,8 +229,8 @@ fn each_session_has_its_own_process() {
 }
 
 #[test]
-fn endless_release_does_not_block_the_host() {
-    if skips("endless_release_does_not_block_the_host") {
+fn release_callback_that_never_returns_does_not_block_the_host() {
+    if skips("release_callback_that_never_returns_does_not_block_the_host") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

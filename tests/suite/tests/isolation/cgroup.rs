@@ -82,6 +82,6 @@ fn control_group_also_limits_memory_that_is_not_data() {
     let error = error_with(crate::isolation());
     assert!(error.ends_with("take-memory-as-file: 0"), "{error}");
     let error = error_with(in_group_below(&parent, "limited"));
-    assert!(error.contains("the system killed it because it exceeded its memory limit"), "{error}");
+    assert!(error.contains("the system killed the process because it exceeded its memory limit"), "{error}");
     assert_eq!(groups(&parent).len(), n_groups, "groups are left behind");
 }

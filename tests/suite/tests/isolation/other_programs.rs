@@ -58,8 +58,8 @@ fn programs_that_are_not_plugin_processes_are_errors() {
     for (program, arguments, expected) in [
         ("/no/such/program", &[][..], "'/no/such/program' is not started"),
         ("/bin/true", &[], "has ended"),
-        ("/bin/false", &[], "it exited with status 1"),
-        ("/bin/sleep", &["1000"], "it sent no message for"),
+        ("/bin/false", &[], "exit status 1"),
+        ("/bin/sleep", &["1000"], "the process sent no message for"),
         // The program echoes the requests.
         ("/bin/cat", &[], "has ended"),
         ("/bin/sh", &["-c", "kill -9 $$"], "signal 9"),
@@ -119,7 +119,7 @@ fn received_files_are_limited_and_closed() {
             let error = start_error_within(Duration::from_secs(2), &python, &["-I", "-S", SCRIPT, what]);
             is_done.store(true, Ordering::Relaxed);
             assert!(
-                error.contains("it sent no message for") && error.contains("refused (create)"),
+                error.contains("the process sent no message for") && error.contains("refused (create)"),
                 "{what}: {error}"
             );
         });
@@ -145,5 +145,5 @@ fn incomplete_message_head_on_the_control_channel_times_out() {
     };
     let error =
         start_error_within(Duration::from_secs(3), &python, &["-I", "-S", SCRIPT, "channel without a head"]);
-    assert!(error.contains("it exited with status 7"), "{error}");
+    assert!(error.contains("exit status 7"), "{error}");
 }

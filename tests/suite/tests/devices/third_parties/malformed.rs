@@ -107,7 +107,7 @@ fn rejects_declared_lengths_whose_sum_exceeds_memory() {
     assert_eq!(session.decode(columns(2).tree(&session, Device::CPU)).unwrap().len(), VALUES as usize);
     let line =
         session.decode(columns(3).tree(&session, Device::CPU)).expect_err("the tree is rejected").one_line();
-    assert!(line.contains("vortex.struct: its nodes together need 12") && line.contains("1048576"), "{line}");
+    assert!(line.contains("vortex.struct: the nodes together need 12") && line.contains("1048576"), "{line}");
     // A chain of nodes needs less memory than the children of one node, because the values of each
     // node are released as soon as its parent is decoded.
     let parent_of = |child: Node| {
