@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_pairs_that_a_map_of_strings_cannot_hold() {
+    fn round_trip_keeps_repeated_reserved_and_non_utf8_metadata_pairs() {
         let reserved = EXTRA_PAIRS.as_bytes();
         for input in [
             [(b"a".as_slice(), b"1".as_slice()), (b"k", b"\xff")],

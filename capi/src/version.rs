@@ -64,7 +64,7 @@ mod tests {
     use super::check;
 
     #[test]
-    fn minor_versions_must_be_equal_before_1_0_and_may_be_older_afterwards() {
+    fn header_minor_version_must_be_equal_before_1_0_and_not_newer_afterwards() {
         assert!(check((0, 1), (0, 1)).is_ok());
         assert!(check((0, 1), (0, 2)).is_err() && check((0, 2), (0, 1)).is_err());
         assert!(check((1, 1), (1, 3)).is_ok());

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_other_file_types_by_name() {
+    fn refusal_names_the_type_of_a_file_that_is_not_regular() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         std::fs::write(at("file"), "").unwrap();

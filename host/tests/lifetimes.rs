@@ -176,7 +176,7 @@ fn exported_array_outlives_session_table_and_host() {
 }
 
 #[test]
-fn releases_on_other_threads_destroy_instances() {
+fn dropping_batches_on_other_threads_destroys_plugin_instances() {
     let _guard = exclusive();
     let host = host();
     let batches: Vec<DeviceBatch> = (0..16)

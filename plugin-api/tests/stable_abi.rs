@@ -103,7 +103,7 @@ fn rejects_moved_fields() {
 /// This checker is not used to compare releases (docs/decisions/0006), because it rejects structs
 /// that are longer in another version.
 #[test]
-fn rejects_growth_in_both_directions() {
+fn rejects_structs_that_are_longer_or_shorter_in_another_version() {
     let pairs = [(Released::LAYOUT, later::Released::LAYOUT), (Reader::LAYOUT, later::Reader::LAYOUT)];
     for (before, after) in pairs {
         assert!(check_layout_compatibility(before, after).is_err());

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_and_counts_any_bit_range() {
+    fn extends_and_counts_bits_from_any_range() {
         let from = sample();
         for start in 0..70 {
             for len in [0, 1, 7, 8, 9, 63, 64, 65, 200] {

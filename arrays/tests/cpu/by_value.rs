@@ -86,7 +86,7 @@ fn similar_values() -> Vec<ArrayRef> {
 }
 
 #[test]
-fn encodings_are_equal_iff_values_are_equal() {
+fn encoded_bytes_are_equal_iff_values_are_equal() {
     let fixture = Fixture::new();
     for array in samples::all().iter().chain(&similar_values()) {
         assert_encodings_are_equal_iff_values_are(&fixture, array, array);

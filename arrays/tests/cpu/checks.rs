@@ -28,7 +28,7 @@ fn try_array(
 }
 
 #[test]
-fn only_views_may_have_additional_buffers() {
+fn only_view_arrays_may_have_more_than_two_buffers() {
     let fixture = Fixture::new();
     let some = |n: usize| (0..n).map(|_| buffer(&fixture, 64)).collect::<Vec<_>>();
     for n in 0..5 {
@@ -79,7 +79,7 @@ fn rejects_null_count_above_length_or_without_bitmap() {
 }
 
 #[test]
-fn null_count_is_length_for_null_type_and_zero_for_runs() {
+fn null_count_is_length_for_null_arrays_and_zero_for_run_end_arrays() {
     for declared in [None, Some(0), Some(3), Some(9)] {
         assert_eq!(try_array(DataType::Null, 3, declared, Vec::new()).unwrap().null_count(), Some(3));
     }

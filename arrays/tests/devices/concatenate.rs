@@ -118,7 +118,7 @@ fn dictionary(values: &[&str], keys: Vec<i8>) -> ArrayRef {
 }
 
 #[test]
-fn shares_equal_dictionaries_and_unifies_different_ones() {
+fn shares_equal_dictionaries_and_unifies_different_dictionaries() {
     let fixture = Fixture::new();
     for device in devices().iter().copied() {
         let stream = fixture.host.stream(device);
@@ -248,7 +248,7 @@ fn runs(ends: &[i16]) -> ArrayRef {
 }
 
 #[test]
-fn cuts_runs_at_slice_boundaries() {
+fn concatenated_slices_keep_only_runs_that_contain_their_rows() {
     let fixture = Fixture::new();
     for device in devices().iter().copied() {
         let stream = fixture.host.stream(device);

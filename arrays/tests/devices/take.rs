@@ -117,7 +117,7 @@ fn assert_rows(got: &DeviceArray, values: &DeviceArray, rows: &[Option<usize>], 
 }
 
 #[test]
-fn takes_rows_of_every_supported_type() {
+fn take_returns_requested_rows_of_every_supported_type() {
     let fixture = Fixture::new();
     for (array, &device) in all().iter().flat_map(|array| devices().iter().map(move |device| (array, device)))
     {
@@ -163,7 +163,7 @@ fn expands_runs_of_every_supported_type() {
 }
 
 #[test]
-fn reports_index_of_invalid_code_that_is_not_null() {
+fn take_returns_index_of_first_invalid_non_null_code() {
     let fixture = Fixture::new();
     for (array, &device) in all().iter().flat_map(|array| devices().iter().map(move |device| (array, device)))
     {
@@ -230,7 +230,7 @@ fn gathers_lists_and_shares_contiguous_elements() {
 }
 
 #[test]
-fn rejects_lists_out_of_range_or_with_too_many_elements() {
+fn gather_rejects_lists_out_of_range_and_too_many_elements() {
     let fixture = Fixture::new();
     let max = i64::MAX;
     for (begins, sizes, expected) in [

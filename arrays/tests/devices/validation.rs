@@ -110,7 +110,7 @@ fn rejects_null_count_that_differs_from_bitmap() {
 }
 
 #[test]
-fn rejects_key_out_of_range_that_is_not_null() {
+fn rejects_non_null_key_out_of_range() {
     let keys = |s: &Stream, validity: u8| {
         let t = DataType::Dictionary(Box::new(DataType::UInt8), Box::new(DataType::Int32));
         let buffers = vec![buffer(s, &[validity]), buffer(s, &[0, 1, 255])];

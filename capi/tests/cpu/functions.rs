@@ -48,7 +48,7 @@ fn run_cases(mut command: Command, cases: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn policy_of_the_environment_is_enforced() {
+fn policy_in_environment_variable_is_enforced() {
     let folder = tempfile::tempdir().unwrap();
     let policy = folder.path().join("crossdock.toml");
     std::fs::write(&policy, "allow = []").unwrap();
@@ -139,8 +139,8 @@ cases! {
 }
 
 #[test]
-fn every_case_is_a_test_and_passes_under_valgrind() {
-    let name = "every_case_is_a_test_and_passes_under_valgrind";
+fn every_c_test_passes_under_valgrind() {
+    let name = "every_c_test_passes_under_valgrind";
     let command = crate::support::under_valgrind(name, &program().file);
     let mut command = command.unwrap_or_else(|| Command::new(&program().file));
     command.env("EVERY_NTH_ORDER", "7");

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pattern_is_rotated_by_skipped_words() {
+    fn skipping_words_rotates_the_pattern() {
         let of = |width, pattern| XorNode { len: 0, width, bytes: 0, pattern, n_references: 2 };
         assert_eq!(of(2, 0x1234_abcd_1234_abcd).pattern(0), 0x1234_abcd_1234_abcd);
         assert_eq!(of(2, 0x1234_abcd_1234_abcd).pattern(5), 0xabcd_1234_abcd_1234);

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn toolchain_matches_whole_numbers() {
+    fn toolchain_prefix_matches_only_whole_version_numbers() {
         assert!(begins_with("rustc 1.9.0", "rustc 1.9"));
         assert!(begins_with("rustc 1.9", "rustc 1.9"));
         assert!(!begins_with("rustc 1.90.0", "rustc 1.9"));

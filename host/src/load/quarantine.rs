@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn unlocked_mark_means_that_a_process_ended() {
+    fn plugin_with_unlocked_quarantine_mark_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let run = first_run(folder.path());
         assert!(run.check().is_ok(), "the folder does not exist yet");
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn completed_steps_leave_no_marks_and_are_not_marked_again() {
+    fn finished_first_run_leaves_and_creates_no_quarantine_marks() {
         let folder = tempfile::tempdir().unwrap();
         let run = first_run(folder.path());
         drop(run.begin("load").unwrap());
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn unwritable_folder_disables_marks() {
+    fn unwritable_folder_disables_quarantine_marks() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("marks"), "a file").unwrap();
         let run = first_run(folder.path());

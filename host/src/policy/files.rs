@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn named_policy_precedes_the_users_and_the_systems() {
+    fn policy_variable_precedes_user_policy_and_system_policy() {
         let find = |variable, existing: &[&str]| {
             let exists = |file: &Path| existing.iter().any(|path| Path::new(path) == file);
             default_file(&Environment::new(variable, false), exists).map(|file| file.display().to_string())
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn privileged_process_reads_only_the_systems_policy() {
+    fn privileged_process_reads_only_the_system_policy() {
         let file = default_file(&Environment::new(variable, true), |_| true);
         assert_eq!(file.unwrap(), Path::new("/etc/crossdock/crossdock.toml"));
     }

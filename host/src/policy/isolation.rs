@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn union_isolates_the_plugins_of_both_choices() {
+    fn union_isolates_all_plugins_that_either_policy_isolates() {
         let hash = |digit: &str| digit.repeat(64).parse::<Sha256>().unwrap();
         let (a, b, c) = (hash("a"), hash("b"), hash("c"));
         let names = |names: &[&str]| Which::from_names(names.iter().map(ToString::to_string).collect());

@@ -34,7 +34,7 @@ impl Drop for Link {
 }
 
 #[test]
-fn settle_ignores_values_added_later() {
+fn settle_does_not_wait_for_values_added_later() {
     let (queue, is_over) = (Arc::new(ReclaimQueue::default()), Arc::new(AtomicBool::new(false)));
     queue.add(Link { queue: Arc::downgrade(&queue), is_over: is_over.clone(), begin: Instant::now() });
     let (rounds, over) = (queue.clone(), is_over.clone());
@@ -72,7 +72,7 @@ impl Drop for Slow {
 }
 
 #[test]
-fn wait_for_room_bounds_idle_values() {
+fn wait_for_room_limits_the_number_of_idle_values() {
     let (queue, is_over) = (Arc::new(ReclaimQueue::default()), Arc::new(AtomicBool::new(false)));
     let (may_end, alive) = (Arc::new(Mutex::new(())), Arc::new(AtomicUsize::new(0)));
     let make = || {

@@ -92,7 +92,7 @@ impl Encoding for Again {
 }
 
 #[test]
-fn decoding_inside_create_of_a_replacement_is_an_error() {
+fn decoding_while_a_replacement_instance_is_created_is_an_error() {
     static ENTRY: abi::PluginEntry = entry::<Again>();
     let plugin = (&ENTRY, encoding::description("again", "again"));
     let host = encoding::host(Backend::builder().build(), [plugin]);

@@ -18,7 +18,7 @@ fn chosen(catalog: &Catalog) -> Vec<(Origin, String)> {
 }
 
 #[test]
-fn explicit_files_precede_directories_the_environment_and_the_executable() {
+fn explicit_files_precede_directories_environment_and_executable_folder() {
     let root = temporary();
     let at = |name: &str| root.path().join(name);
     let given = plugin(&at("files"), "x.so", "same");
@@ -58,7 +58,7 @@ fn files_of_a_directory_are_ordered_by_name() {
 }
 
 #[test]
-fn beside_the_executable_only_crossdock_file_names_are_candidates() {
+fn executable_folder_search_considers_only_crossdock_file_names() {
     let root = temporary();
     plugin(root.path(), "libother.so", "other");
     plugin(root.path(), "libcrossdock_mine_plugin.so", "mine");
@@ -68,7 +68,7 @@ fn beside_the_executable_only_crossdock_file_names_are_candidates() {
 }
 
 #[test]
-fn executables_directory_is_searched_only_on_request() {
+fn executable_folder_is_searched_only_on_request() {
     let beside = std::env::current_exe().unwrap().with_file_name("libcrossdock_beside_test_plugin.so");
     let directory = temporary();
     std::fs::rename(plugin(directory.path(), "x.so", "beside"), &beside)
@@ -126,7 +126,7 @@ fn missing_paths_of_the_environment_are_warnings() {
 }
 
 #[test]
-fn refused_explicit_file_is_an_error_and_others_are_not() {
+fn only_refused_files_with_explicit_paths_are_errors() {
     let root = temporary();
     let text = root.path().join("text.so");
     std::fs::write(&text, "not a plugin").unwrap();
@@ -141,7 +141,7 @@ fn refused_explicit_file_is_an_error_and_others_are_not() {
 }
 
 #[test]
-fn error_for_an_unknown_plugin_lists_the_known_ones() {
+fn error_for_an_unknown_plugin_lists_the_known_plugins() {
     let root = temporary();
     let path = plugin(root.path(), "a.so", "a");
     let host = Host::builder().search(Search::nowhere().with_path(path)).build().unwrap();
@@ -151,7 +151,7 @@ fn error_for_an_unknown_plugin_lists_the_known_ones() {
 }
 
 #[test]
-fn refusal_has_the_message_of_a_failed_create() {
+fn refusal_contains_error_message_of_the_plugins_create_function() {
     let root = temporary();
     for (define, message) in [("CREATE_FAILS", "no licence key was found"), ("CREATE_GARBAGE", "4711")] {
         let path = c_plugin(root.path(), &format!("{define}.so"), &[define]);

@@ -198,7 +198,7 @@ fn rejects_a_batch_of_foreign_memory_beyond_the_budget() {
 }
 
 #[test]
-fn foreign_memory_counts_until_its_release() {
+fn foreign_memory_counts_against_the_budget_until_its_release() {
     let (host, session) = session(Some(4 << 20));
     let batch = read(&session, large(), "own").unwrap();
     assert_eq!(host.ledger().foreign, [("hoarder (read)".to_string(), LARGE as u64)]);

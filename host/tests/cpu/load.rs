@@ -246,7 +246,7 @@ fn error_for_another_abi_version_states_both_versions() {
 }
 
 #[test]
-fn rejects_version_ranges_without_this_host() {
+fn rejects_plugins_whose_abi_range_excludes_this_host() {
     assert_refused(&["RANGE=\"^0.2.0\""], "abi-range", &["^0.2.0", "1.0.0"]);
 }
 
@@ -275,7 +275,7 @@ fn error_for_another_struct_size_states_both_sizes() {
 }
 
 #[test]
-fn reads_the_known_part_of_another_versions_metadata() {
+fn reads_shorter_and_longer_metadata_of_other_versions() {
     let directory = temporary();
     let load = |name: &str, definitions: &[&str]| {
         PluginFile::new(c_plugin(directory.path(), name, definitions)).load().map(|l| l.metadata.sizes.len())
@@ -295,7 +295,7 @@ fn reads_the_known_part_of_another_versions_metadata() {
 }
 
 #[test]
-fn accepts_structs_that_have_grown_or_are_shorter() {
+fn accepts_plugins_with_longer_or_shorter_crossdock_structs() {
     let directory = temporary();
     let sizes = |change: &dyn Fn(&str, u32) -> u32| {
         let all = crossdock::api::abi::BUILT_SIZES.map(|size| change(size.name, size.bytes).to_string());
@@ -342,7 +342,7 @@ fn rejects_malformed_entries_without_running_code() {
 }
 
 #[test]
-fn rejects_ambiguous_libraries_as_damaged() {
+fn libraries_with_contradictory_headers_are_refused_as_damaged() {
     let directory = temporary();
     let path = c_plugin(directory.path(), "plugin.so", &[]);
     let good = std::fs::read(&path).unwrap();
@@ -364,7 +364,7 @@ fn rejects_ambiguous_libraries_as_damaged() {
 }
 
 #[test]
-fn names_of_needed_libraries_cannot_control_a_terminal() {
+fn error_escapes_control_characters_in_names_of_needed_libraries() {
     let directory = temporary();
     c_library(directory.path(), "lib\x1b[2Jx.so", &["-x", "c", "/dev/null"]);
     let at = format!("-L{}", directory.path().display());
@@ -374,7 +374,7 @@ fn names_of_needed_libraries_cannot_control_a_terminal() {
 }
 
 #[test]
-fn rejects_libraries_for_other_machines_by_name() {
+fn refusal_of_library_for_another_machine_names_that_machine() {
     let directory = temporary();
     let path = c_plugin(directory.path(), "plugin.so", &[]);
     let good = std::fs::read(&path).unwrap();

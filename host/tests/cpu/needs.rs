@@ -63,7 +63,7 @@ fn filter_and_audit_libraries_count_as_needed() {
 }
 
 #[test]
-fn rejects_search_paths_with_advice() {
+fn error_for_library_search_path_in_plugin_gives_advice() {
     let directory = temporary();
     for option in ["-Wl,-rpath,/somewhere,--enable-new-dtags", "-Wl,-rpath,/somewhere,--disable-new-dtags"] {
         let plugin = c_plugin_with(directory.path(), "plugin.so", &[], &[option]);
@@ -142,7 +142,7 @@ fn rejects_denied_toolchains() {
 }
 
 #[test]
-fn uses_the_last_string_table_like_the_loader() {
+fn parser_reads_the_last_string_table_as_the_loader_does() {
     let directory = temporary();
     let plugin = c_plugin(directory.path(), "plugin.so", &[]);
     let mut bytes = std::fs::read(&plugin).unwrap();

@@ -61,7 +61,7 @@ fn of_host(values: &[i32]) -> Vec<u8> {
 }
 
 #[test]
-fn formats_of_host_memory_are_read_to_the_sessions_device() {
+fn batches_of_host_only_formats_are_moved_to_the_sessions_device() {
     let directory = temporary();
     let path = directory.path().join("in.minih");
     std::fs::write(&path, of_host(&[1, 2, 3, 4, 5])).unwrap();
@@ -91,7 +91,7 @@ fn formats_of_host_memory_are_read_to_the_sessions_device() {
 }
 
 #[test]
-fn external_objects_are_read_to_the_sessions_device() {
+fn external_objects_are_moved_to_the_sessions_device() {
     for device in devices().iter().copied() {
         let host = host();
         let (on_cpu, on_device) = (session(&host, Device::CPU), session(&host, device));
@@ -104,7 +104,7 @@ fn external_objects_are_read_to_the_sessions_device() {
 }
 
 #[test]
-fn report_has_the_batches_moved_between_devices() {
+fn report_counts_batches_that_were_moved_between_devices() {
     let host = host();
     let session = session(&host, Device::UNTOUCHABLE);
     let sink = VecSink::new();
@@ -178,7 +178,7 @@ fn cancelled_conversion_leaves_no_file() {
 }
 
 #[test]
-fn progress_has_the_total() {
+fn progress_callback_receives_the_total() {
     let host = host();
     let seen = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
     let receiver = seen.clone();
@@ -192,7 +192,7 @@ fn progress_has_the_total() {
 }
 
 #[test]
-fn error_for_an_unknown_column_lists_the_known_ones() {
+fn error_for_an_unknown_column_lists_the_known_columns() {
     let host = host();
     let session = session(&host, Device::CPU);
     let run = |columns: &[&str]| {
@@ -289,7 +289,7 @@ fn plan_has_a_verdict_and_bytes_for_each_column() {
 }
 
 #[test]
-fn plan_through_capsules_tries_each_supported_column_alone() {
+fn plan_through_capsules_tests_each_supported_column_separately() {
     let host = host();
     let session = session(&host, Device::CPU);
     let input = Input::bytes(b"ODD!".to_vec());
@@ -318,7 +318,7 @@ fn rejects_a_batch_of_another_schema() {
 }
 
 #[test]
-fn formats_of_capsules_are_found_by_plugin_and_by_format() {
+fn capsule_formats_are_found_by_plugin_name_and_by_format_name() {
     let host = host();
     let session = session(&host, Device::CPU);
     let read = || session.read(Input::bytes(bytes(&[7, 8])), &ReadOptions::default()).unwrap();
@@ -336,7 +336,7 @@ fn formats_of_capsules_are_found_by_plugin_and_by_format() {
 }
 
 #[test]
-fn lost_rows_are_an_error() {
+fn conversion_that_loses_rows_is_an_error() {
     let host = host();
     let session = session(&host, Device::CPU);
     let error = to_memory(&session, &[1, 2, 3, 4, 5], &["mini-capsules"]).err().unwrap();
@@ -345,7 +345,7 @@ fn lost_rows_are_an_error() {
 }
 
 #[test]
-fn failed_reader_repeats_its_error() {
+fn reader_returns_an_error_at_each_call_after_a_failed_read() {
     let host = host();
     let session = session(&host, Device::CPU);
     let read = |bytes: &[u8]| session.read(Input::bytes(bytes.to_vec()), &ReadOptions::default()).unwrap();

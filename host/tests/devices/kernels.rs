@@ -108,7 +108,7 @@ impl Plugin for Newer {
 }
 
 #[test]
-fn error_names_the_kernel_of_a_newer_host() {
+fn error_names_the_kernel_that_only_a_newer_host_has() {
     static ENTRY: abi::PluginEntry = entry::<Newer>();
     let about = PluginDescription {
         name: "newer",

@@ -117,7 +117,7 @@ fn rejects_values_of_another_width_or_type() {
 }
 
 #[test]
-fn error_for_malformed_offsets_names_the_first_one() {
+fn error_for_malformed_offsets_has_the_index_of_the_first_malformed_offset() {
     let offsets = |offsets: &'static [i32], data: &'static [u8]| {
         usage_error(DataType::Utf8, false, ColumnSlice::with_offsets(offsets, data))
     };
@@ -189,7 +189,7 @@ fn reads_and_writes_files_of_a_plugins_format() {
 }
 
 #[test]
-fn error_for_arrow_ipc_without_its_plugin_names_it() {
+fn error_for_missing_arrow_ipc_plugin_names_the_plugin() {
     let error = Table::from_ipc_bytes(&session(Device::CPU), vec![0; 8]).err().unwrap();
     assert!(error.to_string().contains("arrow-ipc"), "{error}");
 }

@@ -121,7 +121,7 @@ fn sources_and_table_have_the_same_argument_names() {
 }
 
 #[test]
-fn row_accepts_complete_groups_of_repeatable_arguments() {
+fn kernel_accepts_only_complete_groups_of_repeatable_arguments() {
     let gather = TABLE.iter().find(|row| row.name == c"crossdock_gather").unwrap();
     assert!(gather.accepts(4) && !gather.accepts(5) && gather.accepts(8) && !gather.accepts(3));
     assert_eq!(

@@ -69,7 +69,7 @@ fn rejects_unknown_name() {
 }
 
 #[test]
-fn error_for_mismatched_arguments_names_both_lists() {
+fn error_for_mismatched_arguments_contains_expected_and_actual_lists() {
     for stated in [c"", c"r", c"wr", c"rwv", c"rw(vv)", c"(rw)"] {
         let error = find(Device::cuda(0), c"crossdock_copy_ranges", stated).unwrap_err();
         assert_eq!(error.code(), Code::VERSION);
@@ -89,6 +89,6 @@ fn rejects_device_without_kernels() {
 }
 
 #[test]
-fn all_kernels_fit_into_cache() {
+fn kernel_cache_holds_all_kernels() {
     assert!(TABLE.len() <= HostKernel::MAX_CACHED);
 }

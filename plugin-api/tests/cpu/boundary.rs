@@ -355,7 +355,7 @@ impl Drop for Bytes {
 }
 
 #[test]
-fn source_reads_to_its_end_and_map_outlives_source() {
+fn source_rejects_reads_beyond_its_end_and_its_mapping_outlives_it() {
     let dropped = Arc::new(AtomicUsize::new(0));
     let source = Source::new(Arc::new(Bytes(b"cross the dock".to_vec(), dropped.clone())));
     assert_eq!((source.name(), source.len()), ("some bytes", Some(14)));
@@ -524,7 +524,7 @@ fn metadata_texts_end_at_first_nul() {
 }
 
 #[test]
-fn check_releases_the_error_of_a_callee_that_succeeds() {
+fn check_releases_the_error_struct_even_if_the_callee_succeeds() {
     static RELEASED: AtomicUsize = AtomicUsize::new(0);
     unsafe extern "C" fn release(error: *mut abi::Error) {
         // SAFETY: the caller passes the struct that is to be released.

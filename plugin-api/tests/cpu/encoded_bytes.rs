@@ -359,7 +359,7 @@ fn rejects_invalid_schemas() {
 }
 
 #[test]
-fn shares_and_their_buffers_keep_the_original_alive() {
+fn shared_arrays_and_their_buffers_keep_the_original_alive() {
     let count = Arc::default();
     let released = || Arc::<AtomicUsize>::clone(&count).load(Ordering::Relaxed);
     let nodes = vec![node("root", b"metadata", 1, 1), node("a", b"", 1, 0)];

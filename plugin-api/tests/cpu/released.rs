@@ -21,7 +21,7 @@ fn skipped(name: &str) {
 
 /// Without this test, a missing record would not be noticed, because the other tests skip it.
 #[test]
-fn reads_all_recorded_releases_oldest_first() {
+fn reads_all_recorded_abi_versions_in_ascending_order() {
     let versions: Vec<String> = recorded_releases().iter().map(|(abi, _)| abi.to_string()).collect();
     assert_eq!(versions[..2], ["0.1", "1.0"]);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("abi/released");
@@ -31,7 +31,7 @@ fn reads_all_recorded_releases_oldest_first() {
 }
 
 #[test]
-fn current_abi_equals_or_appends_to_the_last_release() {
+fn current_abi_equals_or_extends_the_last_published_abi() {
     let releases = recorded_releases();
     let Some((abi, released)) = releases.last() else {
         return skipped("the current ABI against the last release");
@@ -42,7 +42,7 @@ fn current_abi_equals_or_appends_to_the_last_release() {
 }
 
 #[test]
-fn each_recorded_release_may_follow_its_predecessor() {
+fn each_recorded_abi_version_is_allowed_after_its_predecessor() {
     for pair in recorded_releases().windows(2) {
         let [(before, released), (_, later)] = pair else { unreachable!("windows of two") };
         later.may_follow(*before, released).unwrap();
@@ -51,7 +51,7 @@ fn each_recorded_release_may_follow_its_predecessor() {
 
 /// The struct sizes of the first release of this minor version must stay accepted.
 #[test]
-fn min_sizes_accept_the_structs_of_the_first_release() {
+fn minimum_sizes_accept_the_structs_of_the_first_published_version() {
     let releases = recorded_releases();
     let Some((_, first)) =
         releases.iter().find(|(abi, _)| (abi.major, abi.minor) == (FIRST.major, FIRST.minor))
@@ -179,7 +179,7 @@ fn rejects_changed_types_signatures_and_values() {
 }
 
 #[test]
-fn allows_breaks_under_a_new_minor_version_and_rejects_lower_versions() {
+fn allows_breaking_changes_in_new_minor_version_and_rejects_lower_version() {
     let released = Contract::current();
     let next = format!("abi {}.{}\n", abi::ABI_MAJOR, abi::ABI_MINOR + 1);
     let version = released.layout.lines().next().unwrap().to_owned() + "\n";

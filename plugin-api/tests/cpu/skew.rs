@@ -162,7 +162,7 @@ fn source_of_unknown_length_is_read_by_one_thread_at_a_time() {
 }
 
 #[test]
-fn catches_panic_of_release_in_exiting_thread() {
+fn panic_of_release_callback_in_exiting_thread_does_not_unwind() {
     struct PanicsOnDrop(Poison);
     impl Drop for PanicsOnDrop {
         fn drop(&mut self) {

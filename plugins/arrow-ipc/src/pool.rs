@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_every_job_once_for_any_width() {
+    fn pool_of_any_thread_count_runs_every_job_once() {
         for threads in [1, 2, 5] {
             let pool = Pool::new(threads);
             let count = Arc::new(AtomicUsize::new(0));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn wait_returns_errors_and_panics() {
+    fn wait_returns_an_error_if_a_job_fails_or_panics() {
         let pool = Pool::new(2);
         let fail = |i: usize| move || if i == 3 { Err(Error::bad_data("three")) } else { Ok(()) };
         assert_eq!(pool.start((0..5).map(fail).collect()).wait(|| Ok(())).unwrap_err().message(), "three");

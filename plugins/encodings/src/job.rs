@@ -206,7 +206,7 @@ mod tests {
     use crossdock_test_support::TestHost;
 
     #[test]
-    fn values_begin_at_the_offset() {
+    fn values_of_array_begin_at_its_offset() {
         let host = TestHost::new();
         let stream = host.stream(Device::CPU);
         let fill = |to: &mut [u8]| {

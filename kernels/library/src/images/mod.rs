@@ -36,7 +36,7 @@ mod tests {
     use crossdock_plugin_api::abi;
 
     #[test]
-    fn images_decompress_to_set_of_declared_length() {
+    fn decompressed_image_set_has_its_declared_length() {
         let set = images();
         assert_eq!(set.as_ptr().align_offset(ALIGNMENT), 0);
         assert_eq!(set[..8], abi::IMAGE_SET_MAGIC.to_le_bytes());

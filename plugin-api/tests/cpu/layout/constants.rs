@@ -134,7 +134,7 @@ fn header_names_the_exported_symbols() {
 }
 
 #[test]
-fn built_sizes_are_equal_in_c_and_rust() {
+fn built_size_constants_are_equal_in_c_and_rust() {
     let names: Vec<&str> = abi::BUILT_SIZES.iter().map(|size| size.name).collect();
     assert_eq!(header::meta_sizes(), names);
 

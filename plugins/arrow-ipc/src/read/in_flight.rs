@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_for_the_oldest_until_within_budget() {
+    fn wait_completes_oldest_copies_until_the_rest_fits_into_the_budget() {
         let (mut in_flight, events) = four();
         in_flight.wait(31).unwrap();
         assert_eq!(events.iter().map(|m| m.0.get()).collect::<Vec<_>>(), [true, false, false, false]);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn ignores_complete_copies() {
+    fn completed_copies_do_not_count_against_the_budget() {
         let (mut in_flight, events) = four();
         events[0].0.set(true);
         events[1].0.set(true);

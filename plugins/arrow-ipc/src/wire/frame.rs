@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn identifies_what_follows_a_stream() {
+    fn classifies_the_bytes_after_a_stream() {
         let legacy = [0, 1, 0, 0, 16, 0, 0, 0, 0, 0, 10, 0, 12, 0, 6, 0];
         assert_eq!(following(&[]), Following::Nothing);
         assert_eq!(following(&[0, 0, 0]), Following::Padding(3));

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn does_not_repair_other_faults() {
+    fn repair_rejects_messages_with_other_faults_than_invalid_utf8() {
         let mut bytes = message(&[(b"a", b"\xff")]);
         let error = verify(&bytes).unwrap_err();
         bytes[0] = 0xff;

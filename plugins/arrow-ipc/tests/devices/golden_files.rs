@@ -22,7 +22,7 @@ fn golden() -> Vec<PathBuf> {
 }
 
 #[test]
-fn golden_files_match_arrow_rs() {
+fn conversions_keep_the_values_that_arrow_rs_reads_from_golden_files() {
     for path in golden() {
         let from = std::fs::read(&path).unwrap();
         let expected = peer_reads(&from);

@@ -299,7 +299,7 @@ fn aligns_misaligned_buffers() {
 }
 
 #[test]
-fn reads_harmless_overlapping_buffers() {
+fn reads_buffers_that_overlap_within_the_body() {
     let rig = Rig::new();
     let body = [&7i32.to_le_bytes()[..], &[0; 4]].concat();
     // The ranges of validity and values overlap within the body.

@@ -91,7 +91,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn powers_are_the_nearest_floats() {
+    fn constants_for_powers_of_ten_are_the_nearest_floats() {
         for (i, (power, inverse)) in f64::POWERS.iter().zip(f64::INVERSES).enumerate() {
             assert_eq!(
                 (*power, *inverse),
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_both_products_in_order() {
+    fn decoding_rounds_after_each_multiplication_in_order() {
         let i = 904_269_621_787_359_i64;
         let decoded = Scale::<f64>::new(16, 3).unwrap().decode(i.cast_unsigned());
         assert_eq!(decoded.to_bits(), ((i as f64 * 1e3) * 1e-16).to_bits());

@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_outputs_of_partial_values() {
+    fn rejects_output_length_that_is_no_multiple_of_the_value_size() {
         let e = repeat(&[1, 2], &mut [0; 3]).unwrap_err();
         assert_eq!(e.message(), "constant: expected an output of whole values of 2 bytes, got 3 bytes");
         assert!(repeat(&[], &mut [0; 3]).is_err() && repeat(&[], &mut []).is_err());

@@ -111,7 +111,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn matches_the_definition(blocks in 1usize..4, seed: u64, cut in any::<(u16, u16)>()) {
+        fn delta_decoding_matches_a_simple_model(blocks in 1usize..4, seed: u64, cut in any::<(u16, u16)>()) {
             assert_matches_model::<u8>(blocks, seed, cut);
             assert_matches_model::<u16>(blocks, seed, cut);
             assert_matches_model::<u32>(blocks, seed, cut);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_lengths_that_do_not_fit() {
+    fn rejects_invalid_offset_and_invalid_lengths_of_bases_and_deltas() {
         let error = |bases: usize, deltas: usize, offset, len: usize| {
             let mut out = vec![0u64; len];
             decode(&vec![0; bases], &vec![0; deltas], offset, &mut out).unwrap_err().message().to_owned()

@@ -76,7 +76,7 @@ proptest! {
 }
 
 #[test]
-fn decodes_sizes_around_blocks_and_groups() {
+fn decodes_value_counts_around_block_and_group_sizes() {
     for n in [0usize, 1, 7, 8, 9, 1023, 1024, 1025, 2048, 5000] {
         for step in [0usize, 1, 3] {
             let mut values: Vec<Vec<u8>> = (0..n).map(|i| vec![(i * step % 251) as u8]).collect();
@@ -158,7 +158,7 @@ fn rejects_escapes_without_a_literal() {
 }
 
 #[test]
-fn rejects_wrong_lengths_with_the_right_sum() {
+fn rejects_wrong_value_lengths_even_if_their_sum_is_correct() {
     for at in [0, 5, 7, 8, 1023, 1024, 2990, 3001] {
         let error = with(
             |_, _, lengths| {

@@ -44,7 +44,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn values_are_base_plus_multiples(base: u64, multiplier: u64, len in 0usize..100) {
+        fn value_is_base_plus_index_times_multiplier(base: u64, multiplier: u64, len in 0usize..100) {
             let mut out = vec![0u64; len];
             fill(base, multiplier, &mut out);
             for (i, value) in (0..).zip(&out) {

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wire_numbers_match_the_order_of_all() {
+    fn wire_number_of_each_type_is_its_index_in_all() {
         for (i, ptype) in PType::ALL.iter().enumerate() {
             assert_eq!(PType::from_wire(i as u64).unwrap(), *ptype);
             assert_eq!(PType::from_arrow(&ptype.arrow()), Some(*ptype));

@@ -94,7 +94,7 @@ fn several_batches_become_chunks_and_no_batches_become_an_empty_node() {
 }
 
 #[test]
-fn sliced_list_exports_all_elements_and_sliced_fixed_size_list_only_its_own() {
+fn sliced_list_exports_all_elements_and_fixed_size_list_only_its_slice() {
     let item = Arc::new(Field::new("item", DataType::UInt16, false));
     let offsets = Node::words(DataType::UInt8, &[0u8, 1, 1, 3], |offset| [offset]);
     let lists = over(

@@ -367,7 +367,7 @@ fn only_nullable_nodes_accept_a_validity_child() {
 }
 
 #[test]
-fn formats_state_capsule_names_and_magic_bytes() {
+fn importer_and_exporter_list_formats_with_capsule_names_and_magic_bytes() {
     use crossdock_plugin_api::Plugin;
     let rig = Rig::new();
     let formats = rig.plugin.importer().unwrap().formats();

@@ -59,7 +59,7 @@ fn rejects_invalid_numbers_of_patches() {
 }
 
 #[test]
-fn chunk_offsets_require_their_type() {
+fn chunk_offsets_are_ignored_without_their_type() {
     let chunks = |tail: &[u8]| Patches::read(&[PATCHES, tail].concat(), 3000).map(|p| p.chunk_offsets);
     assert_eq!(chunks(&[32, 3]).unwrap(), None);
     let chunk_offsets = chunks(&[32, 3, 40, 3, 48, 2]).unwrap();
@@ -132,7 +132,7 @@ fn reads_decimal_widths_of_1_to_32_bytes() {
 }
 
 #[test]
-fn rejects_partial_and_missing_blocks() {
+fn rejects_delta_and_rle_metadata_with_wrong_number_of_blocks() {
     let read = Delta::read(&[8, 0x80, 16, 16, 5], 2043).unwrap();
     assert_eq!((read.deltas_len, read.offset), (2048, 5));
     assert!(Delta::read(&[8, 0x80, 16, 16, 5], 2044).is_err());
