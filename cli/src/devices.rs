@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn json_of_a_device_has_its_capability_and_code() {
+    fn device_json_contains_compute_capability_and_error_code() {
         let device = CudaDevice {
             device: Device::cuda(3),
             name: "a device".into(),

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn differences_are_missing_unlocked_and_changed_plugins() {
+    fn lock_comparison_lists_missing_unlocked_and_changed_plugins() {
         let plugin = |name: &str, digit: &str| Locked {
             name: name.into(),
             version: semver::Version::new(1, 0, 0),

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn isolate_option_adds_to_the_policy() {
+    fn isolate_option_adds_plugins_to_the_isolation_policy() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let policy = folder.path().join("crossdock.toml");

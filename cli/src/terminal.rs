@@ -105,7 +105,7 @@ pub fn without_bar<T>(write: impl FnOnce() -> T) -> T {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn has_no_progress_before_a_bar_is_shown() {
+    fn has_progress_is_false_before_a_progress_bar_is_shown() {
         assert!(!super::has_progress());
     }
 }

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn records_releases_once_and_rejects_breaking_changes() {
+    fn records_each_abi_version_once_and_rejects_breaking_changes() {
         let abi = folder("release");
         let record = |contract: &Contract| {
             std::fs::write(abi.join("layout.txt"), &contract.layout).unwrap();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_a_release_of_an_outdated_layout() {
+    fn recording_an_abi_version_rejects_an_outdated_layout_file() {
         let abi = folder("unblessed");
         std::fs::write(abi.join("layout.txt"), "abi 0.0\n").unwrap();
         let message = release(&abi, &Contract::current()).unwrap_err().to_string();

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_contains_the_command_that_repeats_it() {
+    fn fuzzer_finding_contains_the_command_that_reproduces_it() {
         let place = PathBuf::from("/fuzzed");
         let fuzzer =
             Fuzzer { root: place.clone(), programs: place.clone(), work: place, targets: Vec::new() };

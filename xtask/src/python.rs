@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn carry_copies_package_and_tests_and_links_libraries() {
+    fn carry_copies_the_package_and_its_tests_and_links_the_libraries() {
         let to = std::env::temp_dir().join(format!("crossdock-carried-{}", std::process::id()));
         let workspace = Workspace::load().unwrap();
         carry(&workspace, &to).unwrap();

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hide_renames_only_one_function() {
+    fn hide_renames_only_the_function_with_the_exact_name() {
         let mut library = b"\0cuInit\0cuInitAll\0xcuInit\0".to_vec();
         hide(&mut library, "cuInit").unwrap();
         assert_eq!(library, b"\0_uInit\0cuInitAll\0xcuInit\0");

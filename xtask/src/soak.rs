@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_share_the_remaining_time() {
+    fn soak_runs_share_the_remaining_time() {
         let whole = Share::begin(Duration::from_secs(7200));
         assert_eq!(whole.next(1), Some(MAX_RUN));
         assert!(whole.next(60).is_some_and(|each| each <= Duration::from_secs(120)));

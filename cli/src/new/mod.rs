@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn dependencies_are_of_this_version_or_of_the_checkout() {
+    fn dependencies_use_this_version_or_the_path_of_the_checkout() {
         let dependency = |checkout: Option<&str>| {
             let checkout = checkout.map(PathBuf::from);
             let new = New { name: "a".into(), language: Language::Rust, encoding: None, checkout };

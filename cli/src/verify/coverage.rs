@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn not_exercised_lists_offered_parts_without_data() {
+    fn not_exercised_returns_offered_parts_that_no_case_ran() {
         let need = |part: Part| (part, "a file".to_string());
         let offered = [Part::read("a"), Part::write("a"), Part::decode("b")].map(need).into();
         let mut all = Coverage { offered, ..Coverage::default() };

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn process_without_a_report_has_not_passed() {
+    fn process_passes_only_if_it_exits_with_0_and_reports_success() {
         let exited = |code: i32| ExitStatus::from_raw(code << 8);
         let passed = &Outcome::Passed.to_json();
         assert_eq!(judge(Some(exited(0)), passed), Outcome::Passed);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn output_held_open_by_another_process_is_not_waited_for() {
+    fn read_does_not_wait_for_process_that_keeps_the_output_open() {
         let (reader, writer) = UnixStream::pair().unwrap();
         std::thread::scope(|scope| {
             // The writer never stops and never closes its end.

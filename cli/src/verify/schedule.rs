@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_start_ends_the_run() {
+    fn run_returns_the_error_of_a_process_that_cannot_start() {
         let runs =
             CASES.iter().map(|case| Run { case, device: None, seed: 1, is_exclusive: false }).collect();
         let start = |_: &Run| Err(std::io::Error::other("no process"));

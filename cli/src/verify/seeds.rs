@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn tries_the_requested_seeds_or_as_many_as_the_time_allows() {
+    fn runs_the_requested_seeds_or_as_many_as_fit_into_the_time() {
         let default = Seeds::new(None, None);
         assert_eq!(rounds(default, 1), [1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(rounds(default, 4), [1, 2]);

@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_has_every_type_and_depends_only_on_the_seed() {
+    fn tables_of_every_form_have_every_type_and_depend_only_on_the_seed() {
         for form in FORMS {
             let of_seed = |seed| columns(&mut Random::new(seed, "test"), form);
             assert_eq!(of_seed(1).len(), 54, "{form}");

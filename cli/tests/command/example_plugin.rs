@@ -44,7 +44,7 @@ fn content(dir: &CommandDir, file: &str) -> String {
 }
 
 #[test]
-fn convert_writes_the_selected_columns_and_reports_each_stage() {
+fn convert_command_writes_the_selected_columns_and_reports_each_stage() {
     let dir = with_rows();
     let convert = |more: &[&str]| {
         stdout(&dir.run(&[&["convert", "in.csv", "out.csv", "--plugins", csv()], more].concat()))
@@ -104,7 +104,7 @@ fn convert_passes_options_to_the_formats() {
 }
 
 #[test]
-fn plan_shows_the_bytes_and_the_verdict_of_each_column() {
+fn plan_command_shows_the_bytes_and_the_verdict_of_each_column() {
     let dir = with_rows();
     let plan = |more: &[&str]| {
         dir.run(
@@ -131,7 +131,7 @@ b       Utf8   unknown  converted  cpu  printed as text
 }
 
 #[test]
-fn plugins_lists_formats_options_and_encodings() {
+fn plugins_command_lists_formats_options_and_encodings() {
     let dir = CommandDir::new();
     let plugins = |more: &[&str]| stdout(&dir.run(&[&["plugins", "--plugins", csv()], more].concat()));
     let head =
@@ -164,7 +164,7 @@ fn plugins_lists_formats_options_and_encodings() {
 }
 
 #[test]
-fn plugins_notes_that_several_plugins_decode_an_encoding() {
+fn plugins_command_prints_note_if_several_plugins_decode_an_encoding() {
     let dir = CommandDir::new();
     let source = std::fs::read_to_string(format!("{EXAMPLE}/plugin.c")).unwrap();
     let renamed = dir.path().join("second.c");
@@ -176,7 +176,7 @@ fn plugins_notes_that_several_plugins_decode_an_encoding() {
 }
 
 #[test]
-fn encoded_writes_an_array_whose_nodes_inspect_shows() {
+fn inspect_shows_the_nodes_of_an_array_that_encoded_command_wrote() {
     let dir = CommandDir::new();
     let encoded = |args: &[&str]| dir.run(&[&["encoded"], args].concat());
     std::fs::write(dir.path().join("bytes"), [1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
@@ -229,7 +229,7 @@ a.b    1,200  0102      8 B, 1 B  no plugin   Int32
 }
 
 #[test]
-fn encoded_accepts_only_tables_of_one_column_as_children() {
+fn encoded_command_accepts_only_tables_of_one_column_as_children() {
     let dir = with_rows();
     std::fs::write(dir.path().join("one.csv"), "v\nx\n").unwrap();
     let node = ["--encoding", "a.b", "--type", "Utf8", "--length", "1", "--plugins", csv()];
@@ -242,7 +242,7 @@ fn encoded_accepts_only_tables_of_one_column_as_children() {
 }
 
 #[test]
-fn new_creates_a_folder_and_lists_its_files() {
+fn new_command_creates_a_folder_and_lists_its_files() {
     let dir = CommandDir::new();
     let new = |args: &[&str]| dir.run(&[&["new"], args].concat());
     let text = stdout(&new(&["lines", "--language", "c"]));

@@ -44,7 +44,7 @@ fn pair(status: &str, reason: &str) -> (String, String) {
 }
 
 #[test]
-fn policy_of_the_option_precedes_the_environment_and_the_user() {
+fn policy_option_precedes_environment_variable_and_user_file() {
     let dir = CommandDir::with_plugins();
     let config = dir.path().join("config/crossdock");
     let (option, named) = (dir.path().join("option"), dir.path().join("named"));
@@ -89,7 +89,7 @@ fn invalid_policy_fails_every_command() {
 }
 
 #[test]
-fn warns_of_unsigned_plugins_but_reports_disallowed_ones_only_on_request() {
+fn warns_of_unsigned_plugins_but_not_of_disallowed_plugins_by_default() {
     let dir = CommandDir::with_plugins();
     std::fs::write(dir.path().join("in"), "x").unwrap();
     let words = |policy: &str, level: &str, more: &[&str]| {
@@ -136,7 +136,7 @@ fn explain_shows_status_and_reason_of_each_candidate() {
 }
 
 #[test]
-fn inspect_shows_needs_hash_and_signature_without_running_the_plugin() {
+fn inspect_shows_requirements_hash_and_signature_without_running_code() {
     let dir = CommandDir::new();
     let ran = dir.path().join("ran");
     let define = format!("RAN=\"{}\"", ran.display());
@@ -172,7 +172,7 @@ fn inspect_shows_needs_hash_and_signature_without_running_the_plugin() {
 }
 
 #[test]
-fn policy_enforces_the_written_lock_and_check_shows_differences() {
+fn lock_file_is_enforced_by_policy_and_compared_by_check_option() {
     let dir = CommandDir::with_plugins();
     let args = ["lock", "--plugins", "plugins"];
     let written = stdout(&dir.run(&args));
@@ -308,7 +308,7 @@ fn abi_diff_shows_changes_and_whether_they_break_hosts() {
 }
 
 #[test]
-fn system_library_is_not_a_breaking_change() {
+fn additional_system_library_is_not_a_breaking_change() {
     let dir = CommandDir::new();
     let (status, changes) = diff(&dir, &["VERSION=\"1.1.0\""], &["-Wl,--no-as-needed", "-lm"]);
     assert_eq!(status, Some(0), "{changes:?}");

@@ -66,9 +66,12 @@ fn with_environment<'a>(command: &'a mut Command, dir: &CommandDir) -> &'a mut C
 }
 
 #[test]
-fn ignores_the_environment_with_warnings() {
+fn privileged_command_ignores_environment_variables_and_warns() {
     let dir = CommandDir::new();
-    let Some(mut command) = privileged(&dir, "ignores_the_environment_with_warnings") else { return };
+    let Some(mut command) = privileged(&dir, "privileged_command_ignores_environment_variables_and_warns")
+    else {
+        return;
+    };
     std::fs::create_dir(dir.path().join("named")).unwrap();
     c_plugin(&dir.path().join("named"), "p.so", &[]);
     std::fs::write(dir.path().join("policy.toml"), "nonsense").unwrap();
@@ -79,7 +82,7 @@ fn ignores_the_environment_with_warnings() {
     assert!(words(&listed).contains("warning: CROSSDOCK_POLICY is ignored"), "{}", words(&listed));
     let warning = json(&listed)["warnings"][0].as_str().unwrap().to_string();
     assert!(warning.starts_with("CROSSDOCK_PLUGIN_PATH is ignored"), "{warning}");
-    let mut command = privileged(&dir, "ignores_the_environment_with_warnings").unwrap();
+    let mut command = privileged(&dir, "privileged_command_ignores_environment_variables_and_warns").unwrap();
     let converted = with_environment(&mut command, &dir).args(["convert", "in", "out"]).output().unwrap();
     let stderr = words(&converted);
     assert!(stderr.contains("warning: CROSSDOCK_TRACE is ignored"), "{stderr}");
@@ -92,9 +95,12 @@ fn ignores_the_environment_with_warnings() {
 }
 
 #[test]
-fn serves_and_starts_no_isolated_plugins() {
+fn privileged_command_neither_serves_nor_starts_isolated_plugins() {
     let dir = CommandDir::new();
-    let Some(mut command) = privileged(&dir, "serves_and_starts_no_isolated_plugins") else { return };
+    let Some(mut command) = privileged(&dir, "privileged_command_neither_serves_nor_starts_isolated_plugins")
+    else {
+        return;
+    };
     let (host_end, plugin_end) = UnixStream::pair().unwrap();
     drop(host_end);
     let output = command.arg("isolated-plugin").stdin(OwnedFd::from(plugin_end)).output().unwrap();
@@ -111,7 +117,7 @@ fn serves_and_starts_no_isolated_plugins() {
         let more = more.iter().map(OsStr::new);
         command.args(["plugins", "--json"]).args(more).output().unwrap()
     };
-    let again = || privileged(&dir, "serves_and_starts_no_isolated_plugins").unwrap();
+    let again = || privileged(&dir, "privileged_command_neither_serves_nor_starts_isolated_plugins").unwrap();
     assert_eq!(json(&list(&mut again(), &[]))["plugins"][0]["status"], "chosen");
     let isolated = json(&list(&mut again(), &["--isolate"]));
     let message = isolated["plugins"][0]["message"].as_str().unwrap();
@@ -119,9 +125,9 @@ fn serves_and_starts_no_isolated_plugins() {
 }
 
 #[test]
-fn rejects_options_that_choose_code() {
+fn privileged_command_rejects_options_that_select_code_to_run() {
     let dir = CommandDir::new();
-    let test = "rejects_options_that_choose_code";
+    let test = "privileged_command_rejects_options_that_select_code_to_run";
     let Some(_) = privileged(&dir, test) else { return };
     let policy = policy_file(dir.path(), "").display().to_string();
     let plugin = c_plugin(dir.path(), "p.so", &[]).display().to_string();

@@ -60,7 +60,7 @@ fn n_marks(dir: &CommandDir) -> usize {
 }
 
 #[test]
-fn plugin_that_crashed_is_refused_until_it_changes_or_is_retried() {
+fn crashed_plugin_is_refused_until_its_file_changes_or_it_is_retried() {
     for (definition, step) in [("ENDS_IN_LOAD", "its constructors"), ("ENDS_IN_CREATE", "its first instance")]
     {
         let (dir, path) = with_plugin(&[definition]);
@@ -85,7 +85,7 @@ fn plugin_that_crashed_is_refused_until_it_changes_or_is_retried() {
 }
 
 #[test]
-fn crash_is_noticed_while_a_child_of_the_process_lives() {
+fn crash_is_detected_even_if_a_child_of_the_crashed_process_runs() {
     let (dir, path) = with_plugin(&["FORKS_AND_ENDS_IN_LOAD"]);
     assert!(list(&dir, &[]).status.signal().is_some());
     assert_eq!(verdict(&list(&dir, &[])), refused());
@@ -93,7 +93,7 @@ fn crash_is_noticed_while_a_child_of_the_process_lives() {
 }
 
 #[test]
-fn crash_is_remembered_by_hash_for_other_paths() {
+fn crashed_plugin_is_refused_after_its_file_is_moved() {
     let (dir, path) = with_plugin(&["ENDS_IN_CREATE"]);
     let policy = crate::common::policy_file(dir.path(), "allow = ['sha256:HASH']");
     let hash = json(&dir.run(&["inspect", "--json", &path]))["sha256"].as_str().unwrap().to_string();
@@ -202,7 +202,7 @@ fn plugins_are_loaded_without_a_writable_state_folder() {
 }
 
 #[test]
-fn plugin_is_not_marked_while_it_waits_for_another_load() {
+fn plugin_has_no_quarantine_mark_while_it_waits_for_another_load() {
     let dir = CommandDir::new();
     let (marks, fifo) = (dir.path().join("marks"), fifo(&dir));
     let policy = Arc::new(Policy { crashes: Some(marks.clone()), ..Policy::default() });

@@ -55,7 +55,7 @@ fn unusable_plugin_file_prints_one_line_and_exits_with_status_1() {
 }
 
 #[test]
-fn plugins_shows_used_shadowed_and_refused_candidates() {
+fn plugins_command_shows_used_shadowed_and_refused_candidates() {
     let dir = CommandDir::new();
     let directory = dir.path().join("plugins");
     std::fs::create_dir(&directory).unwrap();
@@ -79,7 +79,7 @@ fn plugins_shows_used_shadowed_and_refused_candidates() {
 }
 
 #[test]
-fn uses_the_search_path_in_the_environment() {
+fn plugins_are_found_through_path_environment_variable() {
     let dir = CommandDir::new();
     let directory = dir.path().join("plugins");
     std::fs::create_dir(&directory).unwrap();
@@ -104,7 +104,7 @@ fn inspect_shows_metadata_and_whether_the_plugin_would_load() {
 }
 
 #[test]
-fn devices_lists_the_cpu_and_the_state_of_cuda() {
+fn devices_command_lists_the_cpu_and_the_state_of_cuda() {
     let dir = CommandDir::new();
     let out = json(&dir.run(&["devices", "--json"]));
     assert_eq!(out["devices"][0]["name"], "cpu");
@@ -114,7 +114,7 @@ fn devices_lists_the_cpu_and_the_state_of_cuda() {
 }
 
 #[test]
-fn completions_prints_a_script() {
+fn completions_command_prints_a_shell_script() {
     assert!(stdout(&CommandDir::new().run(&["completions", "bash"])).contains("crossdock"));
 }
 
@@ -154,7 +154,7 @@ fn ctrl_c_cancels_a_blocked_read() {
 }
 
 #[test]
-fn inspect_shows_a_tables_format_its_reader_and_its_columns() {
+fn inspect_shows_the_format_the_plugin_and_the_columns_of_a_table() {
     let dir = CommandDir::new();
     assert!(dir.run(&["new", "lines", "--language", "c"]).status.success());
     let folder = dir.path().join("lines");

@@ -13,7 +13,7 @@ impl CommandDir {
 }
 
 #[test]
-fn prints_events_of_plugins_with_their_name_at_the_level() {
+fn log_level_selects_plugin_events_and_each_line_names_the_plugin() {
     let dir = CommandDir::new();
     let path = c_plugin(dir.path(), "a.so", &["WARNS"]).display().to_string();
     let lines = |level| dir.lines(level, &["plugins", "--plugins", &path]);

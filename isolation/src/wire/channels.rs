@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn wait_function_ends_requests_whose_messages_stall() {
+    fn error_of_wait_function_ends_request_whose_message_stalls() {
         let (local, remote) = Channel::pair().unwrap();
         let channels = Channels::new(local, 1, Duration::from_secs(10));
         let is_stalled = AtomicBool::new(false);

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_and_last_occurrences_are_always_chosen() {
+    fn fault_sample_always_includes_first_and_last_occurrences() {
         assert!(some(0, 3, 2).is_empty());
         assert_eq!(some(2, 3, 2), BTreeSet::from([1, 2]));
         assert_eq!(some(100, 3, 2), BTreeSet::from([1, 2, 3, 4, 54, 100]));

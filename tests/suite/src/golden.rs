@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_encoding_has_a_tree_with_values() {
+    fn every_encoding_has_a_golden_tree_with_expected_values() {
         let each = one_of_each();
         assert!(each.len() > 30, "{}", each.len());
         let encodings: std::collections::HashSet<_> =

@@ -192,8 +192,8 @@ fn failed_driver_calls_for_shared_memory_are_harmless_or_reported() {
 
 /// After the first failure of a broken device, every call fails.
 #[test]
-fn broken_device_fails_only_the_conversion() {
-    const TEST: &str = "broken_device_fails_only_the_conversion";
+fn conversion_on_a_broken_device_returns_the_driver_error() {
+    const TEST: &str = "conversion_on_a_broken_device_returns_the_driver_error";
     let _replay = replay::on_failure();
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("out.arrow");

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn value_cuda_selects_only_cuda_devices_and_fails_without_a_driver() {
+    fn variable_value_cuda_selects_only_cuda_devices_and_requires_a_driver() {
         assert_eq!(listed(Some("cuda"), Ok(GPU)).unwrap(), [GPU]);
         let problem = listed(Some("cuda"), Err(CudaMissing::Library)).unwrap_err();
         assert!(problem.contains("libcuda.so was not found"), "{problem}");

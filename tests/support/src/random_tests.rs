@@ -4,14 +4,14 @@
 use crate::Random;
 
 #[test]
-fn numbers_match_splitmix64() {
+fn random_numbers_equal_those_of_splitmix64() {
     let mut random = Random::new(1_234_567);
     let expected = [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];
     assert_eq!([(); 3].map(|()| random.word()), expected);
 }
 
 #[test]
-fn order_of_several_seeds_matters() {
+fn random_numbers_depend_on_the_order_of_the_seeds() {
     let first = |seeds: &[u64]| Random::of(seeds).word();
     assert_eq!(first(&[1, 2]), first(&[1, 2]));
     assert_ne!(first(&[1, 2]), first(&[2, 1]));

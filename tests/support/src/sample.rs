@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_of_a_list_are_not_empty_and_cover_it() {
+    fn samples_with_consecutive_numbers_are_not_empty_and_cover_the_list() {
         for len in 1..40 {
             let samples = (0..8).map(|number| selected(number, "key", len, 8));
             let samples: Vec<_> = samples.inspect(|sample| assert!(!sample.is_empty(), "{len}")).collect();
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn sample_of_one_in_len_has_one_element() {
+    fn one_in_n_sample_of_n_elements_has_one_element() {
         assert_eq!(selected(5, "key", 9, 9).len(), 1);
         assert_eq!(selected(5, "key", 1, 1), [0]);
     }

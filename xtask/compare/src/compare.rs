@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn same_rows_in_other_batches_are_equal() {
+    fn same_rows_in_batches_of_other_lengths_are_equal() {
         let dir = tempfile::tempdir().unwrap();
         let a = file(dir.path(), "a", "m", &[1, 2, 3, 4, 5], 2);
         let b = file(dir.path(), "b", "m", &[1, 2, 3, 4, 5], 3);

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn others_includes_excluded_mutants() {
+    fn others_returns_all_other_mutants_of_the_package() {
         let list = List::read(LISTED.as_bytes()).unwrap();
         let these = &list.mutants[1..2];
         let expected = [

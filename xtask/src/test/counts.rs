@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn formats_the_last_line() {
+    fn summary_line_contains_the_three_counts() {
         assert_eq!(Counts { passed: 7, failed: 1, skipped: 2 }.to_string(), "7 passed, 1 failed, 2 skipped");
     }
 }

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn selects_the_builds_that_a_step_needs() {
+    fn selected_step_also_runs_the_build_steps_that_it_needs() {
         let python = options(&[Step::Python], &[]);
         assert!(python.wants(Step::Build) && python.wants(Step::Venv) && python.wants(Step::Python));
         assert!(!python.wants(Step::Clippy));

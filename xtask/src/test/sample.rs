@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_select_all_alternatives_independently_for_each_kind() {
+    fn sample_numbers_select_every_alternative_independently_for_each_kind() {
         for len in 1..=8 {
             let mut seen: Vec<_> = (0..60).map(|number| Sample(number).index("machine", len)).collect();
             seen.sort_unstable();

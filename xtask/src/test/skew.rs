@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hash_depends_on_sources_but_not_on_the_record() {
+    fn hash_depends_on_sources_but_not_on_the_recorded_hash() {
         let root = std::env::temp_dir().join(format!("crossdock-skew-{}", std::process::id()));
         for folder in SOURCES {
             fs::create_dir_all(root.join(folder)).unwrap();

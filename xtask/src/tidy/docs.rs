@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_a_readme_without_a_command() {
+    fn rejects_readme_that_does_not_show_the_test_command() {
         let violations = check(&[text("README.md", "cargo xtask demo")]);
         assert_eq!(violations, ["README.md: does not show `cargo xtask test`"]);
         assert_eq!(check(&[]).len(), 2);

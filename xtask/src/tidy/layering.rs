@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_dependencies_of_the_command_in_libraries() {
+    fn rejects_libraries_that_depend_on_command_line_crates() {
         let violations = violations_with(package("host", &["arrays", "clap"]));
         assert_eq!(violations, ["host: uses clap, which libraries for applications may not use"]);
         assert_eq!(violations_with(package("cli", &["host", "clap"])), Vec::<String>::new());

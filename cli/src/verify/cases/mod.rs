@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cases_have_unique_names_rules_and_earlier_dependencies() {
+    fn each_case_has_unique_name_a_rule_and_only_earlier_dependencies() {
         let mut earlier = HashSet::new();
         for case in all() {
             assert!(

@@ -66,7 +66,7 @@ fn successful_requests(threads: usize, max: usize, openings: usize) -> usize {
 }
 
 #[test]
-fn threads_use_a_channel_one_after_the_other() {
+fn only_one_thread_at_a_time_uses_a_channel() {
     model(3, || {
         let pool = Arc::new(ChannelPool::new(1));
         let attempts = Arc::new(AtomicUsize::new(0));

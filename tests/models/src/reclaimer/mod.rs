@@ -112,7 +112,7 @@ fn settle_waits_for_idle_instances() {
 }
 
 #[test]
-fn wait_for_room_returns_once_one_instance_is_destroyed() {
+fn wait_for_room_returns_after_one_instance_is_destroyed() {
     model(5, || {
         let (queue, shared) =
             (Arc::new(ReclaimQueue::default()), [Shared::with_holders(0), Shared::with_holders(1)]);

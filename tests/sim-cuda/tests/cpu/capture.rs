@@ -81,7 +81,7 @@ fn unsafe_calls_invalidate_captures_that_are_not_relaxed() {
 }
 
 #[test]
-fn thread_in_global_mode_invalidates_global_capture_of_another_thread() {
+fn unsafe_call_in_global_mode_invalidates_global_capture_of_other_thread() {
     let _gpu = Gpu::get();
     for (mode, thread_mode, code, end) in
         [(GLOBAL, GLOBAL, 900, INVALIDATED), (GLOBAL, RELAXED, 0, VALID), (THREAD_LOCAL, GLOBAL, 0, VALID)]

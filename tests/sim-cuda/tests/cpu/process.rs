@@ -69,8 +69,8 @@ fn leaks_are_reported_at_exit_unless_ignored() {
 }
 
 #[test]
-fn environment_makes_the_nth_call_fail_with_any_code() {
-    let case = "process::environment_makes_the_nth_call_fail_with_any_code";
+fn environment_variable_makes_the_nth_driver_call_fail_with_any_code() {
+    let case = "process::environment_variable_makes_the_nth_driver_call_fail_with_any_code";
     if is_child(case) {
         Gpu::start();
         let (mut stream, mut event) = (0, 0);

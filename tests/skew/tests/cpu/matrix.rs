@@ -66,7 +66,7 @@ fn plugin_with_only_required_fields_runs() {
 }
 
 #[test]
-fn every_row_has_a_test() {
+fn every_row_of_the_skew_matrix_has_a_test() {
     let source = include_str!("matrix.rs");
     let missing: Vec<_> =
         ROWS.iter().filter(|row| !source.contains(&format!("today(\"{}\")", row.name))).collect();
@@ -74,7 +74,7 @@ fn every_row_has_a_test() {
 }
 
 #[test]
-fn plugins_of_every_release_run_under_the_current_host() {
+fn plugins_of_every_released_version_run_in_the_current_host() {
     let releases = parse_releases(RELEASES);
     if releases.is_empty() {
         skipped("skew: earlier releases", "none is listed in tests/skew/releases.txt yet");
@@ -105,14 +105,14 @@ fn plugin_from_the_sources_of_a_commit_runs() {
 }
 
 #[test]
-fn missing_commit_is_a_reason_to_skip() {
+fn sources_of_a_missing_commit_are_an_error_that_names_the_commit() {
     let nowhere = "0123456789012345678901234567890123456789";
     let why = Sources::of_commit("nowhere", nowhere).err().unwrap();
     assert!(why.contains(nowhere) && why.contains("git"), "{why}");
 }
 
 #[test]
-fn parses_releases_and_rejects_malformed_lines() {
+fn parses_list_of_released_versions_and_rejects_malformed_lines() {
     let commit = "0123456789abcdef0123456789abcdef01234567";
     let text = format!("# comment\n\n0.1.0 v0.1.0 {commit}\n");
     let release = Release { version: "0.1.0".into(), tag: "v0.1.0".into(), commit: commit.into() };

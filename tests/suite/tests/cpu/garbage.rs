@@ -28,7 +28,7 @@ const FORMATS: [(&str, &[&str]); 18] = [
 ];
 
 #[test]
-fn malformed_results_of_a_plugin_are_rejected_with_one_line() {
+fn malformed_results_of_a_plugin_are_rejected_with_a_one_line_error() {
     let folder = tempfile::tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c/garbage.c");
     compile_plugin(&source, folder.path(), "garbage");

@@ -57,7 +57,7 @@ fn panic_of_an_exporter_is_an_error_that_names_the_plugin() {
 }
 
 #[test]
-fn panic_in_a_release_is_ignored() {
+fn panic_in_a_release_callback_is_ignored() {
     let folder = plugins();
     let input = folder.path().join("in");
     std::fs::write(&input, "anything").unwrap();

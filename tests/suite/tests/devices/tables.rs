@@ -102,7 +102,7 @@ fn device_arrays_in_capsules_are_read_as_batches() {
 }
 
 #[test]
-fn rejects_capsules_of_unreadable_formats_and_wrong_capsules() {
+fn rejects_capsules_of_unreadable_formats_and_wrong_numbers_of_capsules() {
     let host = host();
     let session = session(&host, Device::CPU);
     let read = |format: &str, capsules| {

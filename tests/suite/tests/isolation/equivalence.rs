@@ -359,8 +359,8 @@ fn assert_tens_decode(host: &Host) {
 }
 
 #[test]
-fn list_of_plugins_shows_isolation() {
-    if crate::skips("list_of_plugins_shows_isolation") {
+fn plugins_command_shows_which_plugins_are_isolated() {
+    if crate::skips("plugins_command_shows_which_plugins_are_isolated") {
         return;
     }
     let list = |more: &[&str]| {
@@ -381,8 +381,8 @@ fn list_of_plugins_shows_isolation() {
 }
 
 #[test]
-fn capsule_exports_cannot_be_isolated() {
-    if crate::skips("capsule_exports_cannot_be_isolated") {
+fn isolated_plugin_cannot_export_capsules() {
+    if crate::skips("isolated_plugin_cannot_export_capsules") {
         return;
     }
     let (_host, direct, isolated) = sessions();

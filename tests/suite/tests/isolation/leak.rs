@@ -9,8 +9,8 @@ use arrow_ipc::writer::FileWriter;
 use crossdock_tests::{built, compile_plugin, crossdock};
 
 #[test]
-fn isolated_exporter_can_read_only_its_columns() {
-    if crate::skips("isolated_exporter_can_read_only_its_columns") {
+fn isolated_exporter_cannot_read_columns_that_it_does_not_receive() {
+    if crate::skips("isolated_exporter_cannot_read_columns_that_it_does_not_receive") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

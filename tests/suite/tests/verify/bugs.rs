@@ -146,16 +146,16 @@ fn batches_are_on_the_device_that_their_receiver_accepts() {
 /// In a sample (`CROSSDOCK_TEST_SAMPLE`), every bug is tested with its own case, and an eighth of
 /// the bugs with all cases.
 #[test]
-fn each_bug_is_found_by_its_own_case_only() {
+fn only_the_expected_verify_case_detects_each_injected_bug() {
     let _replay = replay::on_failure();
     if std::env::var_os("CROSSDOCK_TEST_C_FLAGS").is_some() {
-        let test = "each_bug_is_found_by_its_own_case_only";
+        let test = "only_the_expected_verify_case_detects_each_injected_bug";
         let _ = writeln!(std::io::stderr(), "skipped: {test}: a sanitizer finds some of them first");
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let (samples, objects) = (samples(folder.path()), Objects::compile(folder.path()));
-    let has_cuda = has_cuda("each_bug_is_found_by_its_own_case_only, on cuda:0");
+    let has_cuda = has_cuda("only_the_expected_verify_case_detects_each_injected_bug, on cuda:0");
     let bugs = INJECTED_BUGS.iter().filter(|(_, case, _)| has_cuda || *case != ON_CUDA);
     let (pending, differences) = (Mutex::new(bugs), Mutex::new(Vec::new()));
     let work = || {

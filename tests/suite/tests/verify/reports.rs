@@ -86,7 +86,7 @@ fn later_seed_finds_a_bug_that_the_first_seed_misses() {
 }
 
 #[test]
-fn parts_that_never_ran_are_reported_and_fail_a_strict_run() {
+fn plugin_parts_that_no_case_ran_are_reported_and_fail_a_strict_run() {
     let folder = tempfile::tempdir().unwrap();
     let plugin = Objects::compile(folder.path()).plugin(Some("DECODES_ALONE"));
     let junit = folder.path().join("report.xml");

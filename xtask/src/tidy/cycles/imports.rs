@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn ignores_items_for_tests_and_notes_their_modules() {
+    fn ignores_imports_of_test_items_and_lists_test_modules() {
         let text = "#[cfg(test)] #[allow(x)] mod tests { use crate::a::B; fn f() { } }
             #[cfg(test)] mod apart; #[cfg(test)] use crate::{c, d}; #[cfg(test)] fn g() { crate::e::f() } use crate::h::I;";
         assert_eq!(paths(text), ["crate::h::I"]);
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_which_imported_names_are_mentioned() {
+    fn detects_which_imported_names_the_module_uses() {
         let imports = Imports::parse("mod c; pub use a::{B, c, d}; fn d(b: B) { b.c() }");
         let mentioned: Vec<_> = imports.uses.iter().map(|used| used.is_mentioned).collect();
         assert_eq!(mentioned, [true, false, false]);

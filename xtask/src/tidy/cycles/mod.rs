@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_a_shortest_cycle_of_a_group() {
+    fn reports_one_shortest_cycle_if_several_modules_import_each_other() {
         let violations = violations(&[
             ("lib.rs", "mod x; mod y; mod z;"),
             ("x.rs", "use crate::y::Y; pub struct X;"),

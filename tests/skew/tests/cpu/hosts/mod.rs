@@ -92,7 +92,7 @@ fn current_plugins(name: &str, folder: &Path) -> Vec<CurrentPlugin> {
 /// with the fixtures. A host with another ABI must reject the plugins. If a plugin needs an
 /// interface that the host lacks, the plugin must report the missing interface.
 #[test]
-fn current_plugins_run_or_are_rejected_under_every_release() {
+fn current_plugins_run_or_are_rejected_in_every_released_host() {
     let name = "skew: today's plugins under earlier hosts";
     with_releases(name, |version, earlier| {
         let Some(program) = &earlier.command else {

@@ -44,7 +44,7 @@ fn assert_same(actual: &DeviceBatch, expected: &DeviceBatch, session: &Session, 
 }
 
 #[test]
-fn encodings_of_every_release_decode_under_the_current_host() {
+fn encodings_of_every_released_version_decode_in_the_current_host() {
     let name = "skew: encodings of earlier releases";
     with_releases(name, |version, earlier| {
         let Some(encodings) = &earlier.encodings else {
@@ -79,7 +79,7 @@ fn encodings_of_every_release_decode_under_the_current_host() {
 }
 
 #[test]
-fn current_encodings_decode_under_every_release() {
+fn current_encodings_decode_in_every_released_host() {
     let name = "skew: today's encodings under earlier hosts";
     with_releases(name, |version, earlier| {
         let Some(program) = &earlier.command else {

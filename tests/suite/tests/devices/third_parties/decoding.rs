@@ -128,8 +128,8 @@ fn decodes_empty_arrays() {
 }
 
 #[test]
-fn command_shows_and_converts_its_tree_files() {
-    let test = "command_shows_and_converts_its_tree_files";
+fn command_inspects_and_converts_tree_files_of_the_plugin() {
+    let test = "command_inspects_and_converts_tree_files_of_the_plugin";
     let Some(plugin) = example_plugin(test) else { return };
     let session = session(&plugin, Device::CPU);
     let words: Vec<u32> = (0..2000).collect();
