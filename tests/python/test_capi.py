@@ -123,7 +123,7 @@ def test_rejects_consumed_capsules(session):
     assert caught.value.code == "invalid_argument"
 
 
-def test_address_is_accepted_like_a_capsule(session):
+def test_import_capsules_accepts_integer_addresses(session):
     batch = mixed()
     schema, array = ArrowSchema(), ArrowArray()
     batch._export_to_c(ctypes.addressof(array), ctypes.addressof(schema))

@@ -127,7 +127,7 @@ def test_layouts_without_arrow_equivalent_are_gathered(session, layout, form):
     assert address(column) != array.__array_interface__["data"][0]
 
 
-def test_permutation_follows_the_arrow_specification(session):
+def test_tensor_type_permutation_follows_the_arrow_specification(session):
     """Dimension i of a row is dimension permutation[i] of the shape in memory. The test uses a permutation
     that is not its own inverse."""
     kind = import_array(session, IN_PLACE["rows with permuted dimensions"]).type

@@ -150,7 +150,7 @@ def test_rejects_unsupported_type_with_advice(session, name, form):
 
 
 @forms
-def test_struct_follows_the_specification(session, form):
+def test_exported_tensor_struct_follows_the_dlpack_specification(session, form):
     whole = import_array(session, IN_PLACE["rows with permuted dimensions"])
     for column in (whole, whole.slice(0, 0)):
         (capsule,) = export_batch(session, pa.record_batch([column], names=["c"]), form)

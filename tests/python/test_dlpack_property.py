@@ -72,7 +72,7 @@ def is_in_arrow_layout(view):
 
 @reproducible
 @given(view=views(), form=forms)
-def test_any_view_is_imported(session, view, form):
+def test_random_numpy_views_are_imported_with_their_values(session, view, form):
     (batch,) = import_batches(session, capsule_of(view, form))
     batch.validate(full=True)
     column = batch.column(0)
@@ -97,7 +97,7 @@ def test_any_slice_is_exported(session, view, form, bools, data):
 
 @reproducible
 @given(view=views(), form=forms, twice=st.booleans())
-def test_round_trips_are_stable(session, view, form, twice):
+def test_repeated_round_trips_keep_values_and_schema(session, view, form, twice):
     (batch,) = import_batches(session, capsule_of(view, form))
     for _ in range(1 + twice):
         capsules = export_batch(session, batch, form)

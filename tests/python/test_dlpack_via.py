@@ -49,7 +49,7 @@ def test_numbers_and_metadata_pass_through_dlpack(convert, tmp_path, form, via):
 
 
 @pytest.mark.parametrize("via", ["dlpack", "dlpack-legacy"])
-def test_nulls_pass_only_with_masks(run, convert, tmp_path, via):
+def test_columns_with_nulls_convert_only_with_mask_option(run, convert, tmp_path, via):
     source, target = tmp_path / "in.arrow", tmp_path / "out.arrow"
     write(source, "file", *numeric(nulls=True))
     done = run("convert", source, target, "--via", via, "--quiet")
@@ -60,7 +60,7 @@ def test_nulls_pass_only_with_masks(run, convert, tmp_path, via):
     assert_equal(read(source, "file"), read(target, "file"))
 
 
-def test_unsupported_column_is_named_and_can_be_omitted(run, convert, tmp_path):
+def test_error_names_unsupported_column_and_conversion_works_without_it(run, convert, tmp_path):
     source, target = tmp_path / "in.arrow", tmp_path / "out.arrow"
     batch = batch_of(name=pa.array(["a", "b"]), n=pa.array([1, 2]))
     write(source, "file", batch.schema, [batch])

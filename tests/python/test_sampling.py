@@ -20,7 +20,7 @@ def test_sample_has_about_the_declared_size():
 
 
 @pytest.mark.parametrize("key", [*sampling.ONE_IN, *sampling.HEAVY_PEERS])
-def test_sampled_tests_exist(key):
+def test_each_sampling_key_names_an_existing_test(key):
     file, _, test = key.partition("::")
     (path,) = FOLDER.rglob(file)
     assert f"def {test or 'test_'}" in path.read_text()

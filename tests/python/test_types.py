@@ -97,7 +97,7 @@ def test_file_with_dictionary_deltas_keeps_its_values(convert, tmp_path, via):
 @pytest.mark.parametrize("via", VIAS)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", ["floats", "unions", "nested", "dictionaries", "empty_batches_between"])
-def test_reads_old_metadata_and_alignment(convert, tmp_path, name, form, via):
+def test_reads_metadata_version_4_with_the_framing_before_arrow_0_15(convert, tmp_path, name, form, via):
     """Reads the metadata version V4, in which unions have validity bitmaps, with the framing of Arrow before
     0.15."""
     old = {"metadata_version": pa.ipc.MetadataVersion.V4, "use_legacy_format": True}

@@ -538,7 +538,7 @@ mod tests {
     use crossdock_plugin_api::Code;
 
     #[test]
-    fn distinguishes_device_errors_from_exhausted_memory() {
+    fn device_errors_and_exhausted_memory_have_different_codes() {
         let backend = Backend::builder().build();
         let explain = |error| backend.0.explain(error, "plugin", 64, 0);
         let broken = explain(AllocError::Device(DriverError::not_initialized("cuMemHostAlloc")));

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_belong_to_the_innermost_call_that_notes_them() {
+    fn traced_bytes_count_only_for_the_innermost_call() {
         let (reader, writer) = std::io::pipe().unwrap();
         let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
         let trace = Trace::create(path).unwrap();

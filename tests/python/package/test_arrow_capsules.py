@@ -170,7 +170,7 @@ def test_exception_of_the_producer_is_raised_unchanged(session):
         session.from_arrow(Odd())
 
 
-def test_error_within_a_stream_releases_earlier_arrays(session):
+def test_error_of_stream_producer_releases_earlier_arrays(session):
     batch = pa.record_batch({"a": [1, 2, 3]})
 
     def batches():
@@ -230,7 +230,7 @@ def test_schema_is_passed_to_the_producer(session):
     assert requested == [pa.schema([("a", pa.int8())])]
 
 
-def test_objects_of_several_batches_export_only_streams(session):
+def test_objects_with_several_batches_have_only_stream_protocols(session):
     batch = pa.record_batch({"a": [1, 2]})
     table = session.from_arrow(pa.Table.from_batches([batch, batch]))
     for obj in (table, table["a"]):
@@ -264,7 +264,7 @@ def test_stream_outlives_its_session_on_another_thread():
     assert got[0].equals(expected)
 
 
-def test_protocols_are_tried_in_order_of_preference(session, table):
+def test_device_protocols_precede_host_protocols_and_streams_precede_arrays(session, table):
     """Device protocols are tried before host protocols, and streams before arrays."""
     called = []
 

@@ -221,7 +221,7 @@ def test_copy_is_writable(session):
     assert np.asarray(column).tolist() == [0, 1, 2, 3, 4]
 
 
-def test_other_dtype_makes_a_copy(session):
+def test_conversion_to_another_dtype_makes_a_copy(session):
     column = session.from_dlpack(np.arange(5))
     for got in (np.asarray(column, dtype="f4"), column.__array__("f4"), column.__array__(np.float32, copy=True)):
         assert (got.dtype, got.tolist()) == (np.float32, [0, 1, 2, 3, 4])

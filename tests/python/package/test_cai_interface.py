@@ -49,7 +49,7 @@ def test_strides_are_in_bytes(cuda_session):
     assert (exported["shape"], exported["strides"]) == ((2, 4, 3), (24, 2, 8))
 
 
-def test_pending_column_names_its_stream(cuda_session, driver, late):
+def test_interface_of_pending_column_has_its_stream(cuda_session, driver, late):
     stream, address = late
     tensor = on_device(address, N)
     column = cuda_session.from_dlpack(type_with_exchange_api(lambda _: tensor, stream=stream)())

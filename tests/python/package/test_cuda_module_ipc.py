@@ -102,7 +102,7 @@ def test_other_process_reads_and_writes_exported_memory(context, begin, size):
     other.finish()
 
 
-def test_handles_and_slices_keep_the_memory(context):
+def test_handle_keeps_the_memory_of_a_closed_buffer(context):
     buffer = context.buffer_from_data(content(1000))
     handle = export(buffer)
     buffer.close()

@@ -110,7 +110,7 @@ def test_writes_wait_for_external_readers(context, driver):
     assert buffer.copy_to_host() == NEW
 
 
-def test_only_exported_memory_waits_for_the_default_stream(context, driver):
+def test_buffer_waits_for_default_stream_only_after_export_of_its_address(context, driver):
     if not hasattr(driver.lib, "crossdock_sim_cuda_calls"):
         pytest.skip("only the simulated driver counts calls")
     buffer, other_memory = context.buffer_from_data(OLD), ExternalMemory(driver, OLD)
@@ -123,7 +123,7 @@ def test_only_exported_memory_waits_for_the_default_stream(context, driver):
         assert (driver.calls("cuStreamWaitEvent") > before) == is_exported
 
 
-def test_array_interface_names_the_stream(context, driver):
+def test_cuda_array_interface_of_buffer_has_the_sessions_stream(context, driver):
     buffer = context.new_buffer(N)
     buffer.copy_from_device(context.buffer_from_data(OLD))
     interface = buffer.__cuda_array_interface__

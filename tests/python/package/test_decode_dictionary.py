@@ -88,7 +88,7 @@ def texts_of(path):
         yield re.sub(r"\\\n\s*", "", match.group(1))
 
 
-def test_functions_named_in_messages_exist():
+def test_functions_that_error_messages_name_exist():
     crates = "arrays capi cli host isolation kernels memory/* plugin-api plugins/* python".split()
     sources = [path for crate in crates for path in ROOT.glob(f"{crate}/src/**/*.rs")]
     if not sources:

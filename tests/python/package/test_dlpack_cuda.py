@@ -109,7 +109,7 @@ def test_producer_receives_the_sessions_stream(cuda_session, driver, late):
     assert values(column) == VALUES.tolist()
 
 
-def test_driver_detects_missing_wait_of_the_producer(cuda_session, driver, late):
+def test_simulated_driver_reports_read_of_producer_data_without_a_wait(cuda_session, driver, late):
     """Checks that the tests of this file detect a missing wait."""
     stream, address = late
     producer = RecordingProducer(on_device(address, N), device=(CUDA, 0))
@@ -167,7 +167,7 @@ def torch(driver, late, monkeypatch):
     return fake
 
 
-def test_waits_for_torchs_stream_without_exchange_api(cuda_session, torch, late):
+def test_import_without_exchange_api_waits_for_torchs_stream(cuda_session, torch, late):
     column = cuda_session.from_dlpack(torch.Tensor(on_device(late[1], N)))
     assert torch.calls == [0, "to_dlpack"]
     assert values(column) == VALUES.tolist()
@@ -461,7 +461,7 @@ def test_tensors_of_several_devices_become_one_table(request, session_on, how):
         del table, device_column, tensors, more
 
 
-def test_consumer_may_skip_stream_synchronization(driver, column):
+def test_stream_minus_1_exports_a_capsule_without_synchronization(driver, column):
     capsule = column.__dlpack__(stream=-1, **VERSIONED)
     before = driver.violations()
     download_values(driver, capsule, driver.stream())

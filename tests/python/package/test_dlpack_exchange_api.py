@@ -276,7 +276,7 @@ def test_column_takes_ownership_of_the_tensor(table):
 @pytest.mark.parametrize(
     "unsupported", [{"dtype": (5, 64, 1)}, {"ndim": 0}, {"version": (2, 0)}, {"device": (9, 0)}], ids=str
 )
-def test_failed_import_leaves_the_tensor_to_its_owner(table, unsupported):
+def test_failed_import_does_not_delete_the_tensor(table, unsupported):
     tensor = LiveTensor("versioned", **unsupported)
     out = c_void_p()
     with pytest.raises(cd.Error):
@@ -285,7 +285,7 @@ def test_failed_import_leaves_the_tensor_to_its_owner(table, unsupported):
     assert (tensor.deleted, out.value) == (0, None)
 
 
-def test_work_on_the_cpu_has_no_stream(table):
+def test_current_work_stream_of_the_cpu_is_null(table):
     out = c_void_p(7)
     assert STREAM(table.current_work_stream)(CPU, 0, byref(out)) == 0
     assert out.value is None
@@ -305,7 +305,7 @@ def prototype(shape, dtype=(2, 32, 1), device=(CPU, 0)):
 
 
 @pytest.mark.parametrize("shape", [(5,), (2, 3), (0,), (0, 4), (2, 0, 4)])
-def test_allocates_tensor_like_the_prototype(table, shape):
+def test_allocated_tensor_has_shape_and_dtype_of_the_prototype(table, shape):
     tensor = prototype(shape)
     code, address, errors = allocate(table, tensor.struct.dl_tensor)
     assert (code, errors) == (0, [])

@@ -387,14 +387,14 @@ def test_field_is_accepted_as_schema_of_one_column(session):
         session.from_dlpack(np.ones(2), "float64")
 
 
-def test_schema_splits_a_list_into_batches(session):
+def test_list_longer_than_the_schema_becomes_several_batches(session):
     schema = pa.schema([("a", pa.int64()), ("b", pa.float64())])
     table = session.from_dlpack([np.arange(2), np.ones(2), np.arange(3), np.ones(3)], schema)
     assert (table.num_batches, table.num_rows) == (2, 5)
     assert table.to_pyarrow()["a"].to_pylist() == [0, 1, 0, 1, 2]
 
 
-def test_option_bools_bits_converts_booleans(session):
+def test_bools_bits_argument_converts_booleans_to_bits(session):
     array = np.arange(20) % 3 == 0
     assert session.from_dlpack(array).type == "Int8"
     column = session.from_dlpack(array, bools="bits")
@@ -457,7 +457,7 @@ def test_closed_session_rejects_tensors():
         session.from_dlpack(np.arange(3))
 
 
-def test_rejects_bools_with_schema(session):
+def test_rejects_bools_argument_if_schema_is_passed(session):
     values = np.array([True, False])
     with pytest.raises(cd.UsageError, match="bools: the schema determines"):
         session.from_dlpack(values, pa.schema([("a", pa.bool_())]), bools="bytes")

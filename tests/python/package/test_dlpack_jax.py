@@ -27,7 +27,7 @@ def test_dtypes_and_shapes_round_trip(session, dtype, shape):
         assert_same(np.asarray(array), np.asarray(jax.dlpack.from_dlpack(column)))
 
 
-def test_import_is_in_place_and_export_copies(session):
+def test_jax_arrays_are_imported_in_place_and_exported_as_copies(session):
     array = jax.device_put(np.arange(1000))
     column = session.from_dlpack(array)
     assert np.from_dlpack(column).ctypes.data == array.unsafe_buffer_pointer()

@@ -33,7 +33,7 @@ def import_with_numpy(column, **arguments):
 @pytest.mark.parametrize("copy", [None, True, False])
 @pytest.mark.parametrize("dl_device", [None, (1, 0)])
 @pytest.mark.parametrize("dtype", ["int64", "bool", "float16"])
-def test_each_form_of_tensor_copies_as_documented(session, max_version, copy, dl_device, dtype):
+def test_tensor_is_copied_only_if_legacy_or_requested(session, max_version, copy, dl_device, dtype):
     array = sample(dtype, 7)
     column = session.from_dlpack(array)
     legacy = FORMS[max_version] == "dltensor"
@@ -104,7 +104,7 @@ def test_rejects_arguments_that_are_no_pair(column, name, value):
         column.__dlpack__(**{name: value})
 
 
-def test_arguments_are_keyword_only(column):
+def test_dlpack_method_rejects_positional_and_invalid_arguments(column):
     with pytest.raises(TypeError):
         column.__dlpack__(None)
     with pytest.raises(TypeError):
@@ -113,7 +113,7 @@ def test_arguments_are_keyword_only(column):
         column.__dlpack__(copy="yes")
 
 
-def test_numpy_passes_all_arguments(column):
+def test_numpy_from_dlpack_arguments_are_respected(column):
     assert np.from_dlpack(column).tolist() == [1, 2, 3]
     assert not np.from_dlpack(column).flags.writeable
     assert np.from_dlpack(column, copy=True).flags.writeable

@@ -16,7 +16,7 @@ def primitive(session, values, **more):
     return session.build_encoded("vortex.primitive", type, len(values), buffers=[values], **more)
 
 
-def test_leaf_decodes_to_its_bytes(session):
+def test_array_without_children_decodes_to_the_values_in_its_buffer(session):
     array = primitive(session, WORDS)
     assert (array.encoding, array.type, len(array)) == ("vortex.primitive", "Int32", 3)
     assert array.decode().to_pyarrow().to_pylist() == [3, 1, 2]
@@ -70,7 +70,7 @@ def test_unknown_encoding_is_written_and_read(session, tmp_path):
         ({"encoding": ""}, cd.Error, "an id of 0 bytes"),
     ],
 )
-def test_rejects_invalid_parts(session, change, error, message):
+def test_build_encoded_rejects_invalid_arguments(session, change, error, message):
     parts = {"encoding": "a.b", "type": pa.int32(), "length": 1, **change}
     with pytest.raises(error, match=message):
         session.build_encoded(**parts)

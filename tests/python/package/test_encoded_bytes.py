@@ -44,7 +44,7 @@ def content(array):
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "nested"])
-def test_kinds_round_trip_through_bytes_and_files(session, kind, tmp_path):
+def test_each_kind_of_array_round_trips_through_bytes_and_files(session, kind, tmp_path):
     path, n = tmp_path / "a column.cdenc", 0
     for name, array in arrays(kind, SIZES):
         data = session.encoded(array).to_bytes()
@@ -300,7 +300,7 @@ def test_files_decode_on_the_device(session, cuda_session, flight, tmp_path):
 
 
 @pytest.mark.parametrize("what", ["decode", "to_bytes", "from_vortex"])
-def test_work_releases_the_interpreters_lock(session, what):
+def test_decode_export_and_import_release_the_interpreters_lock(session, what):
     """Another thread can run only if the interpreter's lock is released."""
     array = session.encoded(Exporter(primitive(np.arange(1_000_000, dtype="u4"))))
     work = {"from_vortex": lambda: session.from_vortex(array)}.get(what) or getattr(array, what)

@@ -211,7 +211,7 @@ def test_rejects_invalid_values_unless_only_the_layout_is_validated(path):
         assert session.read_ipc(broken).num_rows == 2
 
 
-def test_format_is_recognised_or_named(session, path):
+def test_format_argument_is_optional_if_content_is_recognised(session, path):
     assert session.read(path).num_rows == 2 * len(mixed())
     assert session.read(str(path), "arrow-ipc-file").num_rows == 2 * len(mixed())
     with pytest.raises(cd.Error, match="^format=no-such-format: "):
@@ -239,7 +239,7 @@ def test_exception_of_progress_function_cancels_the_read(session, path):
 
 
 @pytest.mark.parametrize("method", ["read_ipc", "read"])
-def test_unmapped_file_may_be_truncated_after_the_read(tmp_path, method):
+def test_table_read_without_mapping_survives_truncation_of_its_file(tmp_path, method):
     path = tmp_path / "numbers.arrow"
     expected = pa.table({"x": range(100_000)})
     with pa.ipc.new_file(path, expected.schema) as file:

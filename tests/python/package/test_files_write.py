@@ -45,7 +45,7 @@ def test_compression_is_applied(table, compression, form):
     assert all((magic in content) == (codec == compression) for codec, magic in MAGIC.items())
 
 
-def test_form_follows_the_file_extension_unless_it_is_passed(table, tmp_path):
+def test_form_argument_overrides_file_extension(table, tmp_path):
     for name, form, expected in [
         ("a.arrow", None, "file"),
         ("a.arrows", None, "stream"),

@@ -25,7 +25,7 @@ def test_source_distribution_is_not_supported(tmp_path):
         backend.build_sdist(tmp_path)
 
 
-def test_profile_is_checked_and_defaults_to_release():
+def test_cargo_profile_defaults_to_release_and_invalid_names_are_rejected():
     assert backend._profile(None) == backend._profile({}) == "release"
     assert backend._profile({"profile": "dev"}) == "dev"
     for wrong in ("", "--config=x", ["dev", "dev"], "a b"):
@@ -39,7 +39,7 @@ def test_error_without_cargo_says_what_is_missing(monkeypatch):
         backend._build_libraries("dev")
 
 
-def test_tag_names_the_oldest_sufficient_glibc(tmp_path):
+def test_wheel_tag_has_the_oldest_sufficient_glibc_version(tmp_path):
     libraries = [tmp_path / name for name in ("a.so", "b.so")]
     libraries[0].write_bytes(b"\0GLIBC_2.17\0GLIBC_2.34\0")
     libraries[1].write_bytes(b"\0GLIBC_2.2.5\0GLIBC_2.9\0")

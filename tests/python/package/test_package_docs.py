@@ -45,7 +45,7 @@ def run(program, folder):
     return done.stdout
 
 
-def test_recipes_state_where_they_were_run():
+def test_each_recipe_text_says_where_it_was_run():
     assert len(ON_CPU) >= 5 and len(ON_GPU) >= 5
     for heading, text, program in ALL:
         assert sum(state in text for state in STATES) == 1, heading

@@ -35,7 +35,7 @@ def child(code, **environment):
     return done.stdout.strip()
 
 
-def test_import_starts_nothing():
+def test_package_import_starts_no_threads_and_loads_no_plugins_or_driver():
     report = json.loads(child(REPORT))
     assert report["threads"] == 1, "a thread was started"
     assert report["plugins"] == 0, "a plugin was loaded"
@@ -108,7 +108,7 @@ print(others, crossdock.Session().plugins)
     assert output == f"['{package / 'inner'}'] ['arrow-ipc']"
 
 
-def test_versions_agree():
+def test_package_version_equals_metadata_version():
     assert cd.__version__.count(".") == 2
     try:
         assert importlib.metadata.version("crossdock") == cd.__version__

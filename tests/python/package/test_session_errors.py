@@ -29,7 +29,7 @@ def test_exceptions_derive_from_error_and_a_builtin_class():
     assert issubclass(cd.Error, Exception) and not issubclass(cd.Error, ValueError)
 
 
-def test_errors_are_caught_by_either_base():
+def test_usage_error_is_caught_as_crossdock_error_and_as_value_error():
     for kind in (cd.UsageError, cd.Error, ValueError):
         with pytest.raises(kind):
             cd.Session(threads=0)

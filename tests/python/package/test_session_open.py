@@ -93,7 +93,7 @@ def test_closed_session_rejects_work_and_its_tables_stay_usable(tmp_path):
     assert table.slice(3, 5)["n"].null_count == mixed().slice(3, 5)["n"].null_count
 
 
-def test_context_manager_passes_exceptions():
+def test_context_manager_propagates_exceptions_and_closes_session():
     with pytest.raises(LookupError), cd.Session() as session:
         raise LookupError
     with pytest.raises(cd.UsageError, match="closed"):

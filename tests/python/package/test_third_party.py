@@ -162,7 +162,7 @@ def test_encodings_lists_plugins_by_id(both, session):
         session_with_examples.encodings()
 
 
-def test_first_of_two_plugins_decodes(both, other):
+def test_first_of_two_plugins_for_an_encoding_decodes_it(both, other):
     """Tests both orders of the plugins, each in a separate session."""
     for files, names in [([both["c"], other], ["csv", "other"]), ([other, both["c"]], ["other", "csv"])]:
         with cd.Session(plugins=files) as session:

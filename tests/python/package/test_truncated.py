@@ -103,7 +103,7 @@ def test_reader_outside_a_call_gets_sigbus(tmp_path):
     assert (out.returncode, out.stdout) == (-signal.SIGBUS, "raised\n"), (out.stdout, out.stderr)
 
 
-def test_earlier_handler_receives_unrelated_signals(tmp_path):
+def test_earlier_sigbus_handler_receives_signals_for_other_files(tmp_path):
     code = """
     import faulthandler, mmap
     faulthandler.enable()

@@ -88,7 +88,7 @@ def test_device_buffers_are_validated_on_the_host(cuda_session, session, group, 
     assert_rejected(session, tree, on_the_device_of(cuda_session))
 
 
-def test_flights_decode_on_a_device_to_the_values_of_vortex(cuda_session, flights_of):
+def test_flights_data_set_decodes_on_a_device_to_the_values_of_vortex(cuda_session, flights_of):
     columns = dict(trees.of_table(pa.ipc.open_file(flights_of).read_all()))
     assert len(columns) >= 30
     for name, array in columns.items():

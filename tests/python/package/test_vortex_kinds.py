@@ -195,7 +195,7 @@ def columns(flights_of):
     return dict(trees.of_table(pa.ipc.open_file(flights_of).read_all()))
 
 
-def test_flights_decode_to_the_values_of_vortex(session, columns):
+def test_flights_data_set_decodes_to_the_values_of_vortex(session, columns):
     assert len(columns) >= 30
     for name, array in columns.items():
         assert_decoded(session, name, array)

@@ -25,7 +25,7 @@ def run(script, *args, timeout=600):
     return done.returncode, done.stdout, done.stderr[-4000:]
 
 
-def test_mutants_are_rejected_or_decode(tmp_path):
+def test_mutated_trees_are_rejected_or_decode(tmp_path):
     """CROSSDOCK_MUTATIONS, CROSSDOCK_MUTATIONS_SEED and CROSSDOCK_MUTATIONS_FIRST set the number, the seed
     and the first mutation."""
     current = tmp_path / "current"
@@ -40,7 +40,7 @@ def test_mutants_are_rejected_or_decode(tmp_path):
         assert int(out.split(" mutants, ")[1].split()[0]) > count // 20, out
 
 
-def test_mutants_are_rejected_or_decode_on_a_device(cuda, tmp_path):
+def test_mutated_trees_are_rejected_or_decode_on_a_device(cuda, tmp_path):
     """The simulated driver ends a process whose kernels access memory outside their ranges."""
     current, count = tmp_path / "current", CASES // 4
     code, out, errors = run("vortex_mutants.py", SEED, FIRST, count, current, cuda, timeout=60 + count // 10)

@@ -203,7 +203,7 @@ def test_error_for_unknown_id_has_path_and_known_ids(session, live, id):
     assert (live.created, live.released, live.wrong) == (1, 1, 0)
 
 
-def test_error_for_lazy_array_says_what_to_call(session):
+def test_error_for_lazy_array_advises_to_call_to_arrow_array(session):
     rows = 3000
     patched = np.where(np.arange(rows) % 100 == 7, 1.1e-7, np.arange(rows) / 100)
     lazy = vx.compress(vx.array(pa.array(patched))).slice(5, 2000)
@@ -216,7 +216,7 @@ def test_error_for_lazy_array_says_what_to_call(session):
     assert decoded.to_pyarrow().to_pylist() == patched[5:2000].tolist()
 
 
-def test_interrupt_is_raised_unchanged(session):
+def test_keyboard_interrupt_of_producer_is_raised_unchanged(session):
     with pytest.raises(KeyboardInterrupt):
         session.from_vortex(FixedResult(KeyboardInterrupt()))
 

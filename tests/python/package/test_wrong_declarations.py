@@ -188,14 +188,14 @@ def check(session, name, export):
 
 @pytest.mark.parametrize("export", EXPORTS, ids=lambda export: export.__name__)
 @pytest.mark.parametrize("name", DECLARATIONS)
-def test_wrong_declarations_change_no_value(name, export):
+def test_values_are_unchanged_by_wrong_declarations(name, export):
     with cd.Session() as session:
         check(session, name, export)
 
 
 @pytest.mark.parametrize("export", EXPORTS, ids=lambda export: export.__name__)
 @pytest.mark.parametrize("name", DECLARATIONS)
-def test_wrong_declarations_change_no_value_on_a_device(cuda, name, export):
+def test_values_on_a_device_are_unchanged_by_wrong_declarations(cuda, name, export):
     with cd.Session(cuda) as session:
         check(session, name, export)
 
@@ -223,7 +223,7 @@ def test_full_validation_rejects_wrong_declarations_on_a_device(cuda, name):
 @pytest.mark.parametrize(
     ("name", "flag"), [("keys declared sorted", "keys_sorted"), ("a dictionary declared ordered", "ordered")]
 )
-def test_unchecked_declarations_are_passed_on(name, flag):
+def test_wrong_declarations_without_validation_are_exported_unchanged(name, flag):
     with cd.Session() as session:
         column = with_declaration(session, name)(session)["x"]
         assert getattr(column.to_pyarrow().type, flag)

@@ -91,7 +91,7 @@ def test_accepts_cuda_array_interface(cuda):
     assert values(xlog.dlpack_roundtrip(Array(), **where), where).tolist() == [0, 1, 2, 3, 4]
 
 
-def test_only_versioned_tensors_are_read_only():
+def test_versioned_tensor_is_read_only_and_legacy_tensor_is_a_copy():
     array = np.arange(5, dtype="i8")
     copy = np.from_dlpack(CapsuleProducer(xlog.dlpack_roundtrip(array, None), (CPU, 0)))
     # numpy never writes to unversioned tensors.
@@ -125,7 +125,7 @@ def test_table_round_trips_through_one_capsule(where):
         assert (back.dtype, back.tolist()) == (array.dtype, array.tolist())
 
 
-def test_positional_arguments_are_those_of_xlog(where):
+def test_functions_accept_positional_arguments_in_the_order_of_xlog(where):
     tensors = [on(where, array) for array in columns().values()]
     capsule = xlog.export_arrow_device(tensors, where["device"], MB)
     _, names, rows = xlog.import_arrow_device(capsule, where["device"], MB)
@@ -133,7 +133,7 @@ def test_positional_arguments_are_those_of_xlog(where):
     assert capsule_name(xlog.dlpack_roundtrip(tensors[0], where["device"], MB)) == b"dltensor"
 
 
-def test_symbols_keep_their_metadata(where):
+def test_round_trip_keeps_metadata_of_xlog_symbol_columns(where):
     arrays = {name: on(where, array) for name, array in columns().items()}
     exported = xlog.export_arrow_device(arrays, **where, symbols=["id", "name"])
     imported = xlog.import_arrow_device(exported, **where)
@@ -145,7 +145,7 @@ def test_symbols_keep_their_metadata(where):
     assert [column.type for column in imported.table.columns] == ["UInt32", "Float64", "Boolean", "UInt32"]
 
 
-def test_recognises_symbols_of_other_producers(where):
+def test_xlog_symbol_metadata_of_other_producers_is_recognised(where):
     pa = pytest.importorskip("pyarrow")
     field = pa.field(
         "symbol", pa.uint32(), False, {"xlog.symbol": "true", "xlog.symbol_encoding": "u32", "other": "value"}

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn parses_its_own_output() {
+    fn ipc_description_round_trips_through_bytes() {
         let bytes = example().to_bytes();
         assert_eq!(bytes.len(), IpcDescription::BYTES);
         assert_eq!(IpcDescription::from_bytes(&bytes).unwrap(), example());
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_only_exports_of_this_process() {
+    fn import_rejects_only_memory_that_this_process_exported() {
         let own = IpcDescription { process: this_process(), ..example() };
         let error = own.check_other_process().unwrap_err();
         assert!(error.message().contains("exported by this very process"), "{error}");

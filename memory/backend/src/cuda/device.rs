@@ -388,7 +388,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn skips_queries_after_a_slow_one() {
+    fn query_throttle_skips_queries_after_a_slow_query() {
         let throttle = QueryThrottle::default();
         let slow = || {
             std::thread::sleep(QueryThrottle::MAX_DURATION * 2);

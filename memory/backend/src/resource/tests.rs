@@ -66,7 +66,7 @@ fn bytes_of(region: &mut Region) -> &mut [u8] {
 }
 
 #[test]
-fn every_chain_aligns_blocks_and_keeps_them_disjoint() {
+fn every_resource_chain_aligns_blocks_and_keeps_them_disjoint() {
     for Chain { name, resource, .. } in every_chain() {
         let mut live = Vec::new();
         for bytes in [0, 1, 63, 64, 65, 257, 4096, 100_000, (256 << 10) - 1, 256 << 10, (4 << 20) + 1] {
@@ -100,7 +100,7 @@ fn every_chain_aligns_blocks_and_keeps_them_disjoint() {
 }
 
 #[test]
-fn every_chain_rejects_excessive_sizes() {
+fn every_resource_chain_rejects_excessive_sizes() {
     for Chain { name, resource, counters, .. } in every_chain() {
         for bytes in [usize::MAX, usize::MAX - 63, isize::MAX as usize + 1, isize::MAX as usize, 1 << 60] {
             for alignment in [64, 4096, MAX_ALIGNMENT] {
@@ -114,7 +114,7 @@ fn every_chain_rejects_excessive_sizes() {
 }
 
 #[test]
-fn every_chain_is_empty_after_release_and_trim() {
+fn every_resource_chain_is_empty_after_release_and_trim() {
     for Chain { name, resource, counters, budget } in every_chain() {
         let live: Vec<_> =
             [0, 1, 300, 4096, 1 << 20, 5 << 20].map(|bytes| allocate(&*resource, bytes, 64)).into();
@@ -127,7 +127,7 @@ fn every_chain_is_empty_after_release_and_trim() {
 }
 
 #[test]
-fn every_chain_is_thread_safe() {
+fn every_resource_chain_is_thread_safe() {
     for Chain { name, resource, counters, .. } in every_chain() {
         std::thread::scope(|scope| {
             for thread in 0..4u8 {
@@ -211,7 +211,7 @@ fn pool_caches_only_what_the_budget_leaves() {
 }
 
 #[test]
-fn limit_is_exact_and_error_states_the_rest() {
+fn memory_limit_is_inclusive_and_error_states_the_remaining_bytes() {
     let memory = Limited::new(HostMemory, Arc::new(Budget::new(1000)));
     let block = allocate(&memory, 999, 64);
     let error = memory.allocate(Request { bytes: 2, alignment: 64 }, &STREAM).unwrap_err();
@@ -258,7 +258,7 @@ fn fault_fails_only_the_nth_allocation() {
 }
 
 #[test]
-fn finds_published_blocks_by_any_byte_until_release() {
+fn block_is_found_by_any_of_its_addresses_until_its_release() {
     let ranges = Arc::<Ranges>::default();
     let memory = Published::new(AliasedMemory, ranges.clone());
     let region = allocate(&memory, 100, 64);

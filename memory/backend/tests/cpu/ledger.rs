@@ -32,7 +32,7 @@ fn ledger_is_empty_after_all_frees_and_keeps_the_peak() {
 }
 
 #[test]
-fn names_leaks_of_dropped_accounts() {
+fn leak_report_names_the_dropped_account() {
     let backend = Backend::builder().untouchable(true).build();
     let account = backend.account("leaky");
     let blocks = [Device::CPU, Device::UNTOUCHABLE].map(|device| table(&account).alloc(device, 500).unwrap());
@@ -48,7 +48,7 @@ fn names_leaks_of_dropped_accounts() {
 }
 
 #[test]
-fn names_leaked_streams() {
+fn leak_report_counts_leaked_streams() {
     let backend = Backend::builder().untouchable(true).build();
     let account = backend.account("leaky");
     let memory = table(&account);
@@ -111,7 +111,7 @@ fn trims_pools_when_the_budget_is_exhausted() {
 }
 
 #[test]
-fn excessive_sizes_are_out_of_memory() {
+fn allocation_of_excessive_size_returns_out_of_memory() {
     let backend = Backend::builder().untouchable(true).build();
     let account = backend.account("test");
     let memory = table(&account);

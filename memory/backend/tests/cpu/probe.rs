@@ -11,7 +11,7 @@ const CHILD: &str = "CROSSDOCK_TEST_PROBE";
 
 /// Runs in the child process, and does nothing in a process without the variable.
 #[test]
-fn probing_child() {
+fn child_process_prints_probe_result() {
     if std::env::var_os(CHILD).is_some() {
         match probe() {
             Ok(presence) => println!("found {presence:?}"),
@@ -37,7 +37,7 @@ fn stand_in(name: &str, flags: &[&str]) -> PathBuf {
 fn probe_with(folder: &Path, variables: &[(&str, &str)]) -> String {
     let mut child = Command::new(std::env::current_exe().unwrap());
     child
-        .args(["--exact", "probe::probing_child", "--nocapture"])
+        .args(["--exact", "probe::child_process_prints_probe_result", "--nocapture"])
         .env(CHILD, "1")
         .env("LD_LIBRARY_PATH", folder);
     let output = child.envs(variables.iter().copied()).output().unwrap();

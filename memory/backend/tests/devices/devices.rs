@@ -101,7 +101,7 @@ fn counts_completed_copies_by_direction() {
 }
 
 #[test]
-fn rejects_copies_outside_a_block_of_untouchable() {
+fn rejects_copies_and_fills_outside_a_block_on_untouchable_device() {
     let account = backend().account("test");
     let memory = table(&account);
     let (block, mut local) = (memory.alloc(Device::UNTOUCHABLE, 100).unwrap(), [0u8; 256]);
@@ -131,7 +131,7 @@ fn rejects_an_untouchable_address_as_a_host_address() {
 }
 
 #[test]
-fn names_missing_devices() {
+fn error_for_missing_device_names_the_device() {
     let account = Backend::builder().build().account("test");
     let memory = table(&account);
     let mut local = [0u8; 8];
@@ -211,7 +211,7 @@ fn launch_passes_values_unchanged() {
 }
 
 #[test]
-fn failed_launch_names_its_kernel() {
+fn error_for_failed_launch_names_the_kernel() {
     let account = backend().account("test");
     let memory = table(&account);
     let stream = memory.stream_default(Device::UNTOUCHABLE).unwrap();

@@ -52,7 +52,7 @@ fn slice_keeps_the_allocation_alive_and_checks_bounds() {
 }
 
 #[test]
-fn copies_of_one_submit_all_complete() {
+fn submit_performs_all_copies_of_the_list() {
     let host = TestHost::new();
     let stream = host.stream(Device::UNTOUCHABLE);
     let (a, b) = (filled(&host, Device::CPU, b"left "), filled(&host, Device::UNTOUCHABLE, b"right"));
@@ -180,7 +180,7 @@ fn buffer_outlives_the_host_that_allocated_it() {
 }
 
 #[test]
-fn error_over_the_limit_states_the_requested_bytes_and_the_limit() {
+fn error_for_exceeded_limit_states_the_requested_bytes_and_the_limit() {
     let host = TestHost::over(Backend::builder().limit_bytes(1000).build());
     let stream = host.stream(Device::CPU);
     let error = host.memory().alloc(&stream, 2000).err().unwrap();

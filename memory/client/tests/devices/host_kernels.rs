@@ -133,7 +133,7 @@ fn looks_up_kernels_once_per_host_and_device_type() {
 }
 
 #[test]
-fn second_memory_of_a_host_looks_up_again() {
+fn second_memory_object_of_a_host_repeats_the_kernel_lookup() {
     static KERNEL: HostKernel = HostKernel::new(c"write", c"w");
     let inner = TestHost::new();
     let host = KernelHost::new(&inner, &ONE);
@@ -157,7 +157,7 @@ fn retries_a_failed_lookup() {
 }
 
 #[test]
-fn names_the_missing_interface_in_the_error() {
+fn error_names_the_missing_interface() {
     static KERNEL: HostKernel = HostKernel::new(c"write", c"w");
     let inner = TestHost::new();
     for kernels in [None, Some(abi::HostKernels::new())] {
@@ -187,7 +187,7 @@ fn works_with_an_older_interface_without_its_last_field() {
 }
 
 #[test]
-fn rejects_unknown_names_and_other_arguments() {
+fn rejects_unknown_kernel_names_and_mismatched_arguments() {
     static UNKNOWN: HostKernel = HostKernel::new(c"crossdock_unheard_of", c"w");
     static OTHER: HostKernel = HostKernel::new(c"crossdock_copy_ranges", c"w");
     let host = TestHost::new();

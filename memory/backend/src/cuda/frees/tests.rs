@@ -170,8 +170,10 @@ fn frees_a_block_after_its_last_use_and_not_before() {
 }
 
 #[test]
-fn frees_in_stream_order_or_later_if_mem_free_fails() {
-    let Some(fixture) = Fixture::new("frees_in_stream_order_or_later_if_mem_free_fails") else { return };
+fn block_is_freed_in_stream_order_or_later_if_mem_free_fails() {
+    let Some(fixture) = Fixture::new("block_is_freed_in_stream_order_or_later_if_mem_free_fails") else {
+        return;
+    };
     MEM_FREE_FAILS.store(true, Ordering::Relaxed);
     fixture.add(1000);
     fixture.free_passed_until(|| fixture.frees().pending_bytes() == 0);
@@ -191,8 +193,10 @@ fn frees_in_stream_order_or_later_if_mem_free_fails() {
 }
 
 #[test]
-fn allocating_stream_waits_if_too_much_is_pending() {
-    let Some(fixture) = Fixture::new("allocating_stream_waits_if_too_much_is_pending") else { return };
+fn allocating_stream_waits_if_pending_frees_exceed_the_limit() {
+    let Some(fixture) = Fixture::new("allocating_stream_waits_if_pending_frees_exceed_the_limit") else {
+        return;
+    };
     NEVER_READY.store(true, Ordering::Relaxed);
     fixture.add(MAX_PENDING_BYTES);
     fixture.frees().make_room(fixture.home);
@@ -223,8 +227,8 @@ fn settle_waits_until_all_blocks_are_freed() {
 }
 
 #[test]
-fn freeing_breaks_no_capture() {
-    let Some(fixture) = Fixture::new("freeing_breaks_no_capture") else { return };
+fn freeing_a_block_does_not_invalidate_a_graph_capture() {
+    let Some(fixture) = Fixture::new("freeing_a_block_does_not_invalidate_a_graph_capture") else { return };
     // SAFETY: the types are the signatures in the driver's header.
     let (begin, end) = unsafe {
         type Begin = unsafe extern "C" fn(RawStream, c_int) -> c_int;

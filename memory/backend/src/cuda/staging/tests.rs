@@ -357,13 +357,15 @@ fn waits_for_copies_whose_query_fails() {
 }
 
 #[test]
-fn reports_a_failed_wait() {
+fn failed_event_wait_is_an_error_and_leaves_the_target_unchanged() {
     let failing = |driver: Driver| Driver {
         event_query: event_query_failing,
         event_synchronize: event_query_failing,
         ..driver
     };
-    let Some(fixture) = Fixture::with_driver("reports_a_failed_wait", LARGE, failing) else {
+    let Some(fixture) =
+        Fixture::with_driver("failed_event_wait_is_an_error_and_leaves_the_target_unchanged", LARGE, failing)
+    else {
         return;
     };
     for bytes in [100, 300_000, LARGE] {
@@ -377,8 +379,8 @@ fn reports_a_failed_wait() {
 }
 
 #[test]
-fn starts_no_threads_and_pins_nothing_before_needed() {
-    let Some(fixture) = Fixture::new("starts_no_threads_and_pins_nothing_before_needed", 1000) else {
+fn starts_threads_and_pins_memory_only_when_needed() {
+    let Some(fixture) = Fixture::new("starts_threads_and_pins_memory_only_when_needed", 1000) else {
         return;
     };
     assert_eq!((fixture.staging.small.count(), fixture.staging.large.count()), ((0, 0), (0, 0)));

@@ -15,8 +15,8 @@ const CHILD: &str = "CROSSDOCK_TEST_LAST_OWNER";
 const MESSAGE: &[u8] = b"everything has been released\n";
 
 #[test]
-fn process_ends_after_its_reaper_is_done() {
-    if backend("process_ends_after_its_reaper_is_done").is_none() {
+fn process_exit_waits_until_the_reaper_is_done() {
+    if backend("process_exit_waits_until_the_reaper_is_done").is_none() {
         return;
     }
     let _lock = driver_lock();

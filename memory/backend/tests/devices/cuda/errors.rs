@@ -86,8 +86,8 @@ fn trims_the_pool_before_memory_is_exhausted() {
 }
 
 #[test]
-fn names_existing_devices_if_one_is_missing() {
-    let Some(backend) = backend("names_existing_devices_if_one_is_missing") else { return };
+fn error_for_missing_device_lists_the_existing_devices() {
+    let Some(backend) = backend("error_for_missing_device_lists_the_existing_devices") else { return };
     let account = backend.account("test");
     let error = table(&account).alloc(Device::cuda(99), 1).map(|_| ()).unwrap_err();
     assert_eq!(error.code(), Code(abi::DEVICE));
@@ -158,8 +158,8 @@ const IMAGE: &str = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .en
                      .visible .entry there()\n{ ret; }\n//\n";
 
 #[test]
-fn compares_kernel_names_by_text_and_accepts_ptx_without_nul() {
-    let Some(backend) = backend("compares_kernel_names_by_text_and_accepts_ptx_without_nul") else { return };
+fn kernel_names_are_compared_by_text_and_ptx_needs_no_nul() {
+    let Some(backend) = backend("kernel_names_are_compared_by_text_and_ptx_needs_no_nul") else { return };
     assert_eq!(IMAGE.len() % 8, 0);
     let account = backend.account("test");
     let t = table(&account);

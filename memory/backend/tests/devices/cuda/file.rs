@@ -14,8 +14,8 @@ fn exportable(account: &Account, bytes: usize) -> TestBlock {
 }
 
 #[test]
-fn file_keeps_the_memory_after_its_block_is_freed() {
-    let Some(backend) = backend("file_keeps_the_memory_after_its_block_is_freed") else { return };
+fn exported_file_keeps_the_memory_after_its_block_is_freed() {
+    let Some(backend) = backend("exported_file_keeps_the_memory_after_its_block_is_freed") else { return };
     let account = backend.account("exporter");
     let t = table(&account);
     let (stream, source) = (t.stream_create(GPU).unwrap(), content(BYTES));

@@ -95,8 +95,8 @@ unsafe extern "C" fn count_and_send(data: *mut c_void) {
 }
 
 #[test]
-fn call_after_calls_once_after_the_events() {
-    let Some(backend) = backend("call_after_calls_once_after_the_events") else { return };
+fn call_after_runs_its_callback_once_after_the_events() {
+    let Some(backend) = backend("call_after_runs_its_callback_once_after_the_events") else { return };
     let account = backend.account("test");
     let t = table(&account);
     let call_after = t.functions().call_after.unwrap();

@@ -23,8 +23,8 @@ fn shareable(account: &Account, device: Device, bytes: usize) -> Result<TestBloc
 }
 
 #[test]
-fn uses_counts_and_frees_shareable_blocks() {
-    let Some(backend) = backend("uses_counts_and_frees_shareable_blocks") else { return };
+fn shareable_blocks_are_usable_counted_and_freed() {
+    let Some(backend) = backend("shareable_blocks_are_usable_counted_and_freed") else { return };
     let account = backend.account("sharer");
     let t = table(&account);
     let (writer, reader) = (t.stream_create(GPU).unwrap(), t.stream_create(GPU).unwrap());
@@ -132,8 +132,8 @@ fn rejects_a_description_of_an_unknown_gpu() {
 }
 
 #[test]
-fn another_process_reads_after_the_event_and_writes() {
-    const TEST: &str = "another_process_reads_after_the_event_and_writes";
+fn other_process_reads_shared_memory_after_the_event_and_writes_it() {
+    const TEST: &str = "other_process_reads_shared_memory_after_the_event_and_writes_it";
     let Some(backend) = backend(TEST) else { return };
     let account = backend.account("test");
     let t = table(&account);

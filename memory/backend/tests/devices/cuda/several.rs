@@ -6,8 +6,8 @@ use super::{GPU, backend, content, skip};
 use crate::common::{copy, table};
 
 #[test]
-fn copies_between_devices_on_the_stream_of_either() {
-    const TEST: &str = "copies_between_devices_on_the_stream_of_either";
+fn copy_between_devices_works_on_a_stream_of_source_or_target() {
+    const TEST: &str = "copy_between_devices_works_on_a_stream_of_source_or_target";
     let Some(backend) = backend(TEST) else { return };
     let n = backend.cuda().unwrap().devices.len();
     if n < 2 {
