@@ -49,7 +49,8 @@ impl DeviceArray {
         if device == expected {
             return Ok(());
         }
-        Err(self.wrong(format!("it has buffers on {expected} and on {device}: move them to one device")))
+        Err(self
+            .wrong(format!("the array has buffers on {expected} and on {device}: move them to one device")))
     }
 
     /// Calls [`Self::complete`] and returns the array.
@@ -73,7 +74,7 @@ impl DeviceArray {
     fn check_buffers(&mut self, layout: &Layout<'_>, end: usize) -> Result<()> {
         let (expected, got) = (layout.n_buffers(), self.buffers.len());
         if got != expected && !(layout.variadic && got > expected) {
-            return Err(self.wrong(format!("it has {got} buffers, expected {expected}")));
+            return Err(self.wrong(format!("the array has {got} buffers, expected {expected}")));
         }
         let empty = self.len == 0;
         let mut wrong = None;
@@ -95,16 +96,18 @@ impl DeviceArray {
             _ if self.len == 0 => Some(0),
             Some(n) if n > self.len => {
                 return Err(
-                    self.wrong(format!("its null count is {n}, expected at most its length {}", self.len))
+                    self.wrong(format!("the null count is {n}, expected at most the length {}", self.len))
                 );
             }
             Some(n) if n > 0 && !layout.has_validity => {
                 return Err(
-                    self.wrong(format!("its null count is {n}, expected 0: the type has no validity bitmap"))
+                    self.wrong(format!("the null count is {n}, expected 0: the type has no validity bitmap"))
                 );
             }
             Some(n) if n > 0 && !validity => {
-                return Err(self.wrong(format!("its null count is {n}, but it has no validity bitmap")));
+                return Err(
+                    self.wrong(format!("the null count is {n}, but the array has no validity bitmap"))
+                );
             }
             known if validity => known,
             _ => Some(0),
@@ -115,11 +118,11 @@ impl DeviceArray {
     fn check_children(&self, layout: &Layout<'_>, end: usize) -> Result<()> {
         let (expected, got) = (layout.children.len(), self.children.len());
         if expected != got {
-            return Err(self.wrong(format!("it has {got} children, expected {expected}")));
+            return Err(self.wrong(format!("the array has {got} children, expected {expected}")));
         }
         match (layout.dictionary.is_some(), self.dictionary.is_some()) {
-            (true, false) => return Err(self.wrong("its dictionary is missing".into())),
-            (false, true) => return Err(self.wrong("it has a dictionary, expected none".into())),
+            (true, false) => return Err(self.wrong("the dictionary is missing".into())),
+            (false, true) => return Err(self.wrong("the array has a dictionary, expected none".into())),
             _ => {}
         }
         let min_len = match layout.child_rule {
@@ -141,12 +144,15 @@ impl DeviceArray {
 
     fn check_runs(&self) -> Result<()> {
         match self.children.as_slice() {
-            [ends, _] if ends.len == 0 => Err(self.wrong(format!("it has no runs, but {} values", self.len))),
+            [ends, _] if ends.len == 0 => {
+                Err(self.wrong(format!("the array has no runs, but {} values", self.len)))
+            }
             [ends, values] if values.len < ends.len => {
-                Err(self.wrong(format!("it has {} run ends, but {} values of runs", ends.len, values.len)))
+                Err(self
+                    .wrong(format!("the array has {} run ends, but {} values of runs", ends.len, values.len)))
             }
             [ends, _] if ends.null_count.is_some_and(|n| n > 0) => {
-                Err(self.wrong("its run ends have nulls".into()))
+                Err(self.wrong("the run ends have nulls".into()))
             }
             _ => Ok(()),
         }
@@ -159,13 +165,13 @@ impl DeviceArray {
             && !keys.is_integer()
         {
             return Err(
-                self.wrong(format!("its dictionary keys are of type {keys}, expected an integer type"))
+                self.wrong(format!("the dictionary keys are of type {keys}, expected an integer type"))
             );
         }
         if let DataType::FixedSizeBinary(n) | DataType::FixedSizeList(_, n) = &self.data_type
             && *n < 0
         {
-            return Err(self.wrong(format!("its fixed size is {n}, expected 0 or more")));
+            return Err(self.wrong(format!("the fixed size is {n}, expected 0 or more")));
         }
         let children = layout.children.iter().map(|field| field.data_type()).zip(&self.children);
         let dictionary = layout.dictionary.map(|(_, values)| values).into_iter().zip(self.dictionary());
@@ -190,19 +196,19 @@ fn fit(
     let what = || if is_validity { "validity" } else { kind.name() };
     let Some(buffer) = slot else {
         return match needed {
-            Some(1..) if !is_validity => Err(format!("its {} buffer is missing", what())),
+            Some(1..) if !is_validity => Err(format!("the {} buffer is missing", what())),
             _ => Ok(()),
         };
     };
     let Some(needed) = needed else { return Ok(()) };
     match buffer.len() {
         Some(len) if (len as u64) < needed => {
-            Err(format!("its {} buffer has {len} bytes, expected at least {needed}", what()))
+            Err(format!("the {} buffer has {len} bytes, expected at least {needed}", what()))
         }
         Some(_) => Ok(()),
         // The end address of the buffer must not overflow.
         None if needed.checked_add(buffer.address()).is_none_or(|end| end > i64::MAX as u64) => {
-            Err(format!("its {} buffer would end beyond the address space: it has {needed} bytes", what()))
+            Err(format!("the {} buffer, of {needed} bytes, would end beyond the address space", what()))
         }
         None => {
             // SAFETY: `Buffer::foreign` accepts an unknown length only for a buffer of a valid

@@ -41,7 +41,7 @@ pub fn find_forbidden_nulls(batch: &DeviceBatch, stream: &Stream) -> Result<Opti
 pub fn check_nullability(batch: &DeviceBatch, stream: &Stream) -> Result<()> {
     let Some((path, nulls)) = find_forbidden_nulls(batch, stream)? else { return Ok(()) };
     let column = if path.is_empty() { "the column".to_owned() } else { format!("column {}", shown(&path)) };
-    Err(Error::bad_data(format!("{column}: its null count is {nulls}, but its field is not nullable")))
+    Err(Error::bad_data(format!("{column}: the null count is {nulls}, but its field is not nullable")))
 }
 
 fn in_array(

@@ -133,7 +133,7 @@ pub enum Refusal {
     #[error("the file changed after this process first read it: restart the process to load the new file")]
     Changed,
     #[error(
-        "a process that loaded it ended during {step}, {ago}: replace the file, or allow another attempt with crossdock \
+        "a process that loaded the plugin ended during {step}, {ago}: replace the file, or allow another attempt with crossdock \
          plugins --retry and its path"
     )]
     Quarantined { step: String, ago: String },

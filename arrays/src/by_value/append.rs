@@ -68,7 +68,10 @@ impl Builder {
             i += remaining.min(len - i);
             self.append_child(from, 1, run, 1)?;
             let end = self.len + i;
-            let ends = self.children.first_mut().ok_or_else(|| Error::internal("runs without run ends"))?;
+            let ends = self
+                .children
+                .first_mut()
+                .ok_or_else(|| Error::internal("a run-end encoded array has no run ends"))?;
             let width = layout(&ends.data_type).kind(1).and_then(BufferKind::width).unwrap_or(4);
             put(ends.buffer(0)?, end, width)?;
             ends.validity.extend_set(1);

@@ -65,7 +65,7 @@ impl Builder {
             return Ok(());
         }
         if start.checked_add(len).is_none_or(|end| end > from.len()) {
-            return Err(from.wrong(format!("values {start}..+{len} lie outside its {} values", from.len())));
+            return Err(from.wrong(format!("values {start}..+{len} lie outside the {} values", from.len())));
         }
         if self.len.saturating_add(len) > MAX_VALUES {
             return Err(Error::unsupported(format!(
@@ -143,7 +143,7 @@ impl Builder {
     ) -> Result<()> {
         match (self.children.get_mut(i), from.children.get(i)) {
             (Some(child), Some(from)) => child.append(from, start, len),
-            _ => Err(Error::internal("a child that the layout does not have")),
+            _ => Err(Error::internal("an array has a child that the layout does not have")),
         }
     }
 

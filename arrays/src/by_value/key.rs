@@ -119,7 +119,9 @@ fn write_rows(array: &HostArray<'_>, start: usize, n: usize, key: &mut Vec<u8>) 
 
 fn write_row(child: &HostArray<'_>, row: usize, key: &mut Vec<u8>, parent: &HostArray<'_>) -> Result<()> {
     if row >= child.len() {
-        return Err(parent.wrong(format!("it refers to row {row} of a child with {} rows", child.len())));
+        return Err(
+            parent.wrong(format!("the array refers to row {row} of a child with {} rows", child.len()))
+        );
     }
     write_key(child, row, key)
 }

@@ -70,7 +70,7 @@ impl<'a> Cursor<'a> {
     fn bytes(&mut self, n: usize, what: &str) -> Result<&'a [u8]> {
         if n > self.remaining {
             return Err(Error::bad_data(format!(
-                "metadata: a {what} of {n} bytes makes it longer than the maximum of {MAX_BYTES} bytes"
+                "metadata: a {what} of {n} bytes makes the metadata longer than the maximum of {MAX_BYTES} bytes"
             )));
         }
         // SAFETY: `n` is the size of a length field, or a length that was read before. `new`

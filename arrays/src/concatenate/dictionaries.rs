@@ -58,7 +58,7 @@ pub(super) fn unify(
     }
     if ordered && !positions.iter().all(|positions| positions.is_sorted()) {
         return Err(Error::unsupported(
-            "its dictionaries are ordered, and a common dictionary would change the order of their values: decode the column \
+            "the dictionaries are ordered, and a common dictionary would change the order of their values: decode the column \
              first (Table.decode_dictionary in Python, Table::decode_dictionaries in Rust), or keep the batches separate",
         ));
     }

@@ -84,7 +84,7 @@ impl Plan {
     /// rows in total.
     pub(super) fn runs(&mut self, chunks: &[DeviceArray], len: usize, stream: &Stream) -> Result<Vec<Node>> {
         let Some([ends, values]) = chunks.first().map(DeviceArray::children) else {
-            return Err(Error::internal("runs without their two children"));
+            return Err(Error::internal("a run-end encoded array does not have two children"));
         };
         let width = width_of(ends);
         check_reach(len, width, "run ends")?;
@@ -160,7 +160,7 @@ fn runs_of(chunk: &DeviceArray, stream: &Stream) -> Result<Range<usize>> {
     let last = if reach == end { final_run } else { run_of(end - 1, first)? };
     if first > last || last >= n {
         return Err(Error::bad_data(format!(
-            "the last run end is {reach}, expected {end} or more and ascending run ends"
+            "the last run end is {reach}, expected ascending run ends that reach {end} or more"
         )));
     }
     Ok(first..last + 1)

@@ -73,7 +73,7 @@ impl Plan {
     pub(super) fn node(&mut self, chunks: &[DeviceArray], ordered: bool, stream: &Stream) -> Result<Node> {
         let unified = unify(chunks, ordered, stream)?;
         let chunks = unified.as_deref().unwrap_or(chunks);
-        let Some(first) = chunks.first() else { return Err(Error::internal("a column without chunks")) };
+        let Some(first) = chunks.first() else { return Err(Error::internal("a column has no chunks")) };
         let layout = first.layout();
         let len = chunks.iter().try_fold(0usize, |len, chunk| len.checked_add(chunk.len()));
         let len = len.filter(|len| i64::try_from(*len).is_ok()).ok_or_else(too_long)?;
@@ -330,7 +330,7 @@ fn bounds_of(chunks: &[DeviceArray], stream: &Stream) -> Result<Vec<(usize, usiz
         match (usize::try_from(ends.0), usize::try_from(ends.1)) {
             (Ok(first), Ok(last)) if first <= last => Ok((first, last)),
             _ => Err(Error::bad_data(format!(
-                "the first offset is {} and the last one {}, expected ascending offsets of 0 or more",
+                "the first offset is {} and the last offset is {}, expected ascending offsets of 0 or more",
                 ends.0, ends.1
             ))),
         }

@@ -211,7 +211,7 @@ fn union_fields(format: &str, ids: &str, children: Vec<FieldRef>) -> Result<Unio
         })
         .collect::<Result<_>>()?;
     if ids.len() != children.len() {
-        return Err(wrong(format!("it has {} type ids for {} children", ids.len(), children.len())));
+        return Err(wrong(format!("there are {} type ids for {} children", ids.len(), children.len())));
     }
     UnionFields::try_new(ids, children).map_err(|e| wrong(e.to_string()))
 }

@@ -89,7 +89,7 @@ impl<'a> Plan<'a> {
     fn node(&mut self, array: &'a DeviceArray, first: usize, len: usize) -> Result<usize> {
         if first.checked_add(len).is_none_or(|end| end > array.len()) {
             return Err(Error::bad_data(format!(
-                "values {first}..+{len} of a child of type {} are used, but it has {} values",
+                "values {first}..+{len} of a child of type {} are used, but the child has {} values",
                 array.data_type(),
                 array.len()
             )));
@@ -141,7 +141,7 @@ impl<'a> Plan<'a> {
                 let end = offset_of(read.next().unwrap_or(0))?;
                 if begin > end {
                     return Err(Error::bad_data(format!(
-                        "an array of type {}: its offsets descend from {begin} to {end}",
+                        "an array of type {}: the offsets descend from {begin} to {end}",
                         node.array.data_type()
                     )));
                 }

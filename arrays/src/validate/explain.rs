@@ -18,7 +18,7 @@ impl Check<'_> {
             } else {
                 Err(self.wrong(
                     None,
-                    format!("its null count is {declared}, but its validity bitmap has {counted} nulls"),
+                    format!("the null count is {declared}, but the validity bitmap has {counted} nulls"),
                 ))
             };
         }

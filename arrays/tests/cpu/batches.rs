@@ -72,7 +72,7 @@ fn rejects_children_on_two_devices() {
         array
             .unwrap_err()
             .message()
-            .ends_with("it has buffers on cpu and on untouchable: move them to one device")
+            .ends_with("the array has buffers on cpu and on untouchable: move them to one device")
     );
 }
 

@@ -168,7 +168,7 @@ fn list_of_maximum_length_is_read_element_by_element() {
     let list = DataType::new_list(DataType::Int8, true);
     let array = DeviceArray::try_new(list, 1, 0, None, buffers, vec![none], None).unwrap();
     let error = ValueIndex::encode(&HostArray::new(&array, &fixture.cpu).unwrap()).unwrap_err();
-    assert!(error.message().ends_with("it refers to row 0 of a child with 0 rows"), "{error}");
+    assert!(error.message().ends_with("the array refers to row 0 of a child with 0 rows"), "{error}");
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn rejects_range_outside_array() {
     let view = HostArray::new(&array, &fixture.cpu).unwrap();
     for (start, len) in [(0, 12), (11, 1), (12, 1), (usize::MAX, 1), (1, usize::MAX)] {
         let error = Builder::new(array.data_type()).append(&view, start, len).unwrap_err();
-        assert!(error.message().contains("lie outside its 11"), "{start} {len}: {error}");
+        assert!(error.message().contains("lie outside the 11"), "{start} {len}: {error}");
     }
     Builder::new(array.data_type()).append(&view, 11, 0).unwrap();
 }

@@ -38,9 +38,9 @@ fn only_view_arrays_may_have_more_than_two_buffers() {
         assert_eq!(views.is_ok(), n >= 2, "{n} buffers: {views:?}");
     }
     let error = try_array(DataType::Int32, 2, None, some(3)).unwrap_err();
-    assert_eq!(error, "an array of type Int32: it has 3 buffers, expected 2");
+    assert_eq!(error, "an array of type Int32: the array has 3 buffers, expected 2");
     let error = try_array(DataType::Utf8View, 2, None, some(1)).unwrap_err();
-    assert_eq!(error, "an array of type Utf8View: it has 1 buffers, expected 2");
+    assert_eq!(error, "an array of type Utf8View: the array has 1 buffers, expected 2");
 }
 
 #[test]
@@ -49,10 +49,10 @@ fn rejects_short_or_missing_values_buffer() {
     let ints = |len, bytes| try_array(DataType::Int32, len, None, vec![None, buffer(&fixture, bytes)]);
     ints(4, 16).unwrap();
     let error = ints(4, 15).unwrap_err();
-    assert_eq!(error, "an array of type Int32: its values buffer has 15 bytes, expected at least 16");
+    assert_eq!(error, "an array of type Int32: the values buffer has 15 bytes, expected at least 16");
     let missing = |len| try_array(DataType::Int32, len, None, vec![None, None]);
     missing(0).unwrap();
-    assert_eq!(missing(1).unwrap_err(), "an array of type Int32: its values buffer is missing");
+    assert_eq!(missing(1).unwrap_err(), "an array of type Int32: the values buffer is missing");
 }
 
 #[test]
@@ -68,10 +68,10 @@ fn rejects_null_count_above_length_or_without_bitmap() {
     assert_eq!(ints(3, Some(2), true), Ok(Some(2)));
     assert_eq!(ints(3, Some(3), true), Ok(Some(3)));
     assert_eq!(ints(3, None, true), Ok(None));
-    assert_eq!(ints(3, Some(4), true), wrong("its null count is 4, expected at most its length 3"));
+    assert_eq!(ints(3, Some(4), true), wrong("the null count is 4, expected at most the length 3"));
     assert_eq!(ints(3, Some(0), false), Ok(Some(0)));
     assert_eq!(ints(3, None, false), Ok(Some(0)));
-    assert_eq!(ints(3, Some(1), false), wrong("its null count is 1, but it has no validity bitmap"));
+    assert_eq!(ints(3, Some(1), false), wrong("the null count is 1, but the array has no validity bitmap"));
     // If there are no values, the null count becomes 0, whatever count is declared.
     assert_eq!(ints(0, None, true), Ok(Some(0)));
     assert_eq!(ints(0, Some(2), true), Ok(Some(0)));
@@ -95,7 +95,7 @@ fn null_count_is_length_for_null_arrays_and_zero_for_run_end_arrays() {
     assert_eq!(again(Some(0)), Ok(Some(0)));
     assert_eq!(again(None), Ok(Some(0)));
     let error = again(Some(1)).unwrap_err();
-    assert!(error.ends_with("its null count is 1, expected 0: the type has no validity bitmap"), "{error}");
+    assert!(error.ends_with("the null count is 1, expected 0: the type has no validity bitmap"), "{error}");
 }
 
 /// In a union, the first buffer contains type ids, whereas other types have the bitmap at this
@@ -118,7 +118,7 @@ fn union_type_ids_are_not_read_as_bitmap() {
         assert_eq!(again(Some(0)), Ok(Some(0)));
         let error = again(Some(1)).unwrap_err();
         assert!(
-            error.ends_with("its null count is 1, expected 0: the type has no validity bitmap"),
+            error.ends_with("the null count is 1, expected 0: the type has no validity bitmap"),
             "{error}"
         );
     }

@@ -78,8 +78,8 @@ fn rejects_impossible_lengths_offsets_and_null_counts() {
     assert_rejected("length is -1", int(), |raw| raw.array.length = -1);
     assert_rejected("offset is -8", int(), |raw| raw.array.offset = -8);
     assert_rejected("null count (-1 for unknown) is -2", int(), |raw| raw.array.null_count = -2);
-    assert_rejected("null count is 4, expected at most its length 3", int(), |raw| raw.array.null_count = 4);
-    assert_rejected("null count is 2, but it has no validity", int(), |raw| raw.array.null_count = 2);
+    assert_rejected("null count is 4, expected at most the length 3", int(), |raw| raw.array.null_count = 4);
+    assert_rejected("null count is 2, but the array has no validity", int(), |raw| raw.array.null_count = 2);
     assert_rejected("exceeds the maximum length of an array", int(), |raw| raw.array.offset = i64::MAX);
     assert_rejected("beyond the address space", int(), |raw| raw.array.length = i64::MAX);
     assert_rejected("beyond the address space", int(), |raw| raw.array.length = i64::MAX / 4);
@@ -251,7 +251,7 @@ fn declared_null_count_of_zero_is_not_trusted() {
         let schema = Arc::new(Schema::new(vec![Field::new("c", DataType::Int32, true)]));
         let batch = DeviceBatch::try_new(schema, part.len(), vec![part]).unwrap();
         let error = validate(&batch, Level::Full, &stream).unwrap_err();
-        assert_eq!(error.message(), "column c: its null count is 0, but its validity bitmap has 1 nulls");
+        assert_eq!(error.message(), "column c: the null count is 0, but the validity bitmap has 1 nulls");
     }
 }
 

@@ -103,7 +103,7 @@ fn accepts_any_bytes_of_null_value() {
 
 #[test]
 fn rejects_null_count_that_differs_from_bitmap() {
-    assert_rejected("column c: its null count is 1, but its validity bitmap has 2 nulls", |s| {
+    assert_rejected("column c: the null count is 1, but the validity bitmap has 2 nulls", |s| {
         let buffers = vec![buffer(s, &[0b001]), i32s(s, &[1, 2, 3])];
         DeviceArray::try_new(DataType::Int32, 3, 0, Some(1), buffers, vec![], None).unwrap()
     });
@@ -291,32 +291,32 @@ fn x() -> Field {
 fn rejects_nulls_in_fields_that_are_not_nullable() {
     type Make = fn(&Stream) -> DeviceArray;
     let cases: [(&str, Make); 7] = [
-        ("column c: its null count is 2, but its field is not nullable", |s| half_null(s, 4)),
-        ("column c.x: its null count is 2, but its field is not nullable", |s| {
+        ("column c: the null count is 2, but its field is not nullable", |s| half_null(s, 4)),
+        ("column c.x: the null count is 2, but its field is not nullable", |s| {
             array(DataType::Struct(vec![x()].into()), 4, vec![None], vec![half_null(s, 4)])
         }),
         // The child has two nulls. One of them is in a null row of the struct, so only the second
         // null counts.
-        ("column c.x: its null count is 1, but its field is not nullable", |s| {
+        ("column c.x: the null count is 1, but its field is not nullable", |s| {
             let bits = buffer(s, &[0b1101]);
             array(DataType::Struct(vec![x()].into()), 4, vec![bits], vec![half_null(s, 4)])
                 .slice(2, 2)
                 .unwrap()
         }),
-        ("column c.x: its null count is 1, but its field is not nullable", |s| {
+        ("column c.x: the null count is 1, but its field is not nullable", |s| {
             let list = DataType::List(Arc::new(x()));
             array(list, 2, vec![None, i32s(s, &[0, 1, 2])], vec![half_null(s, 4)])
         }),
-        ("column c.x: its null count is 2, but its field is not nullable", |s| {
+        ("column c.x: the null count is 2, but its field is not nullable", |s| {
             array(DataType::FixedSizeList(Arc::new(x()), 2), 2, vec![None], vec![half_null(s, 4)])
         }),
-        ("column c: its null count is 1, but its field is not nullable", |s| {
+        ("column c: the null count is 1, but its field is not nullable", |s| {
             let dictionary = DataType::Dictionary(DataType::Int32.into(), DataType::Int32.into());
             let keys = vec![None, i32s(s, &[0, 1, 2])];
             let values = Some(half_null(s, 4));
             DeviceArray::try_new(dictionary, 3, 0, None, keys, vec![], values).unwrap()
         }),
-        ("column c: its null count is 3, but its field is not nullable", |s| {
+        ("column c: the null count is 3, but its field is not nullable", |s| {
             let ends = Field::new("run_ends", DataType::Int32, false);
             let runs =
                 DataType::RunEndEncoded(ends.into(), Field::new("values", DataType::Int32, true).into());

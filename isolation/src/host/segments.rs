@@ -222,7 +222,7 @@ mod tests {
             return;
         };
         let error = |handle| segments.copy_out(&[parts(handle)], &stream).map(drop).unwrap_err();
-        let not_requested = "segment 1, which its process did not request";
+        let not_requested = "segment 1, which the plugin's process did not request";
         assert!(error(1).message().contains(not_requested));
         segments.request(1, 64).unwrap();
         assert!(segments.request(1, 64).is_err(), "the id is in use");

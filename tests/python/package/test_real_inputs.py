@@ -53,7 +53,7 @@ def rows_through_a_pipe(tmp_path):
 
 def test_rejects_vortex_export_of_null_in_non_nullable_column(session):
     schema = pa.schema([pa.field("x", pa.int64(), nullable=False)])
-    with pytest.raises(cd.Error, match="column x: its null count is 1"):
+    with pytest.raises(cd.Error, match="column x: the null count is 1"):
         session.from_vortex(session.from_arrow(pa.table([pa.array([1, None, 3])], schema=schema))["x"])
 
 

@@ -328,7 +328,10 @@ fn error_for_wrong_count_contains_both_counts() {
     assert!(read_error(&[(0, 8); 3], 1, 0).contains("a message has 3 buffers, but its schema requires 2"));
     assert!(read_error(&[(0, 0), (0, 64)], -1, 0).contains("declares -1"));
     assert!(read_error(&[(0, 8), (0, 64)], 3, 4).contains("declares 4 nulls, expected at most 3"));
-    assert!(read_error(&[(0, 0), (0, 64)], 3, 1).contains("null count is 1, but it has no validity bitmap"));
+    assert!(
+        read_error(&[(0, 0), (0, 64)], 3, 1)
+            .contains("null count is 1, but the array has no validity bitmap")
+    );
     assert!(read_error(&[(0, 0), (0, 64)], 17, 0).contains("has 64 bytes, expected at least 68"));
     assert!(read_error(&[(0, 0), (0, 64)], i64::MAX, 0).contains("declares"));
 }
