@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_deleted_after_opening_is_missing() {
+    fn file_deleted_after_opening_is_refused_as_missing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("plugin.so");
         std::fs::write(&path, "a plugin").unwrap();

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pattern_matches_a_part_of_the_name_or_uses_stars() {
+    fn case_pattern_matches_a_name_that_contains_it_or_fits_its_wildcards() {
         for pattern in
             ["", "importer.", "values", "*values", "importer.*", "imp*val*", "*", "importer.values"]
         {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn outcome_survives_json() {
+    fn outcome_round_trips_through_json() {
         let failed = Failed { place: "a".into(), expected: "b\"\n".into(), got: "ö".into() };
         let skipped = SkipKind::ALL.map(|kind| Outcome::Skipped(Skipped { kind, reason: "why".into() }));
         for outcome in [Outcome::Passed, Outcome::Failed(failed)].into_iter().chain(skipped) {

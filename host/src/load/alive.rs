@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_ended_or_reused_process_ids_count_as_ended() {
+    fn process_has_ended_if_its_id_is_unused_or_reused() {
         let (own, signature) = (std::process::id(), process_signature().unwrap());
         assert!(!has_ended(own, &signature));
         let mut other = std::process::Command::new("sleep").arg("60").spawn().unwrap();

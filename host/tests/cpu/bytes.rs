@@ -275,7 +275,7 @@ fn cancelling_ends_a_write_to_a_full_pipe_or_socket() {
 }
 
 #[test]
-fn shared_pipe_stays_blocking() {
+fn sink_leaves_the_pipe_in_blocking_mode() {
     use std::os::fd::AsRawFd;
     let (_reader, writer) = std::io::pipe().unwrap();
     let mut sink = StreamSink::new(

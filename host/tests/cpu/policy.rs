@@ -140,7 +140,7 @@ fn allow_list_matches_names_and_hashes() {
 }
 
 #[test]
-fn folder_rules_apply_to_link_targets() {
+fn policy_folders_are_compared_with_the_targets_of_symbolic_links() {
     let directory = temporary();
     let at = |name: &str| directory.path().join(name);
     for folder in ["in", "in/deep", "out", "in-name-only"] {

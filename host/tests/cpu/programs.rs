@@ -189,20 +189,20 @@ fn decoded(nodes: impl Fn() -> Vec<NodeParts>, buffers: &[Vec<u8>]) -> Vec<i32> 
 }
 
 #[test]
-fn load_begins_at_its_byte_offset() {
+fn load_operator_begins_at_its_byte_offset() {
     let nodes = || vec![node("test.load", DataType::Int32, 3, 1, 0)];
     assert_eq!(decoded(nodes, &[bytes_of([9, 10, 20, 30])]), [10, 20, 30]);
 }
 
 #[test]
-fn unpack_begins_at_its_first_value() {
+fn unpack_operator_begins_at_its_first_value() {
     let nodes = || vec![node("test.unpack", DataType::Int32, 3, 1, 0)];
     // All values are equal, because packing transposes the values of a block.
     assert_eq!(decoded(nodes, &[bytes_of([7; 1024])]), [107, 107, 107]);
 }
 
 #[test]
-fn child_and_cast_apply_the_offset_of_their_child() {
+fn child_and_cast_operators_apply_the_offset_of_the_child_array() {
     let nodes = |encoding: &'static str, data_type: DataType| {
         move || {
             vec![node(encoding, DataType::Int32, 3, 0, 1), node("with-offset", data_type.clone(), 3, 0, 0)]

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_plugin_files_that_are_not_sealed_and_allocated() {
+    fn rejects_received_files_that_are_not_sealed_or_not_fully_allocated() {
         let expect_error = |file: File, reason: &str| {
             let error = Incoming::from_plugin(vec![file.into()], &ReceiveBudget::default()).err().unwrap();
             assert!(error.message().contains(reason), "{error}");

@@ -264,7 +264,7 @@ fn destroy_releases_the_host() {
 }
 
 #[test]
-fn formats_keep_all_fields() {
+fn host_receives_all_fields_of_the_plugins_formats() {
     let host = counting_host();
     let instance = instance(&host);
     let formats = instance.importer().unwrap().formats().unwrap();
@@ -278,7 +278,7 @@ fn formats_keep_all_fields() {
 }
 
 #[test]
-fn plans_keep_all_verdicts() {
+fn host_receives_all_verdicts_of_the_plugins_plan() {
     let host = counting_host();
     let instance = instance(&host);
     let call = CallSettings::new(Device::CPU);

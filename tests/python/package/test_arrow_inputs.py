@@ -118,7 +118,7 @@ def test_error_for_cast_that_fails_in_producer_names_the_column(session):
         session.from_arrow(pa.table({"n": [1, 300]}).to_reader(), schema=field("n", pa.int8()))
 
 
-def test_field_as_schema_requests_a_column(session):
+def test_schema_argument_of_type_field_makes_a_column(session):
     requested = field("n", pa.int8())[0]
     column = session.from_arrow(IgnoresRequestedSchema(pa.chunked_array([[1], [2]])), schema=requested)
     assert (column.name, column.type, column.to_pyarrow().to_pylist()) == ("n", "Int8", [1, 2])

@@ -54,7 +54,7 @@ class ExternalMemory:
         self.driver.free(self.address)
 
 
-def test_reads_wait_for_the_default_stream(context, driver):
+def test_copy_to_host_waits_for_the_default_stream(context, driver):
     buffer = context.buffer_from_data(OLD)
     driver.upload(buffer.address, NEW, LEGACY)
     assert buffer.copy_to_host() == NEW
@@ -100,7 +100,7 @@ def test_external_memory_is_kept_until_it_is_read(context, driver):
     assert copy.copy_to_host() == NEW
 
 
-def test_writes_wait_for_external_readers(context, driver):
+def test_copy_from_host_waits_for_external_readers(context, driver):
     buffer, read_values = context.buffer_from_data(OLD), (ctypes.c_char * N)()
     read = ctypes.c_uint64(buffer.address)
     driver.call("cuMemcpyDtoHAsync_v2", read_values, read, ctypes.c_size_t(N), ctypes.c_void_p(LEGACY))
@@ -271,7 +271,7 @@ def test_buffer_from_object_returns_a_buffer_unchanged(context, driver):
     assert context.buffer_from_object(buffer) is buffer
 
 
-def test_foreign_buffer_is_in_place_and_keeps_its_owner(context, driver):
+def test_foreign_buffer_copies_nothing_and_keeps_its_owner_alive(context, driver):
     owner = ExternalMemory(driver, OLD)
     buffer = context.foreign_buffer(owner.address + 10, N - 20, base=owner)
     assert context.bytes_allocated == 0

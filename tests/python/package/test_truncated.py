@@ -87,7 +87,7 @@ def test_error_names_the_file_the_sizes_and_the_remedy(tmp_path):
         assert part in message, message
 
 
-def test_reader_outside_a_call_gets_sigbus(tmp_path):
+def test_read_of_truncated_mapping_outside_a_crossdock_call_gets_sigbus(tmp_path):
     code = """
     import pyarrow.compute as pc
     t = session.read_ipc(path)
@@ -121,7 +121,7 @@ def test_earlier_sigbus_handler_receives_signals_for_other_files(tmp_path):
     assert "Fatal Python error: Bus error" in out.stderr
 
 
-def test_unmapped_table_survives_truncation(tmp_path):
+def test_table_read_without_mapping_survives_truncation(tmp_path):
     code = """
     t = session.read_ipc(path, map=False)
     os.truncate(path, 4096)

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn command_contains_the_test_and_the_variables_that_affect_it() {
+    fn replay_command_contains_the_test_and_the_variables_that_affect_it() {
         let variables = [("CROSSDOCK_FAULTS", "all"), ("HOME", "/root"), ("LD_LIBRARY_PATH", "/a b")];
         assert_eq!(
             command("/here", "/bin/cpu-1", Some("linked::fails"), &variables),

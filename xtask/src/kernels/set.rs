@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn table_rows_contain_the_positions_of_the_images() {
+    fn rows_of_image_set_contain_offset_and_size_of_each_image() {
         let set = pack(&[(Output::Cubin, 90, vec![7; 5]), (Output::Ptx, 70, b"ptx\0".to_vec())]);
         let word = |at: usize| u64::from_le_bytes(set[at..at + 8].try_into().unwrap());
         assert_eq!(&set[..8], b"XDIMGES1");

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn timeouts_are_caught_and_uncompilable_mutants_do_not_count() {
+    fn timeouts_count_as_caught_and_uncompilable_mutants_are_not_counted() {
         let report =
             report(&[("a", "CaughtMutant"), ("b", "Timeout"), ("c", "MissedMutant"), ("d", "Unviable")]);
         let expected = "seed 7: 4 of 100 mutants: 2 caught (1 by timeout), 1 missed (0 of them equivalent), 1 unviable: \

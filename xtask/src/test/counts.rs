@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn moves_self_skipped_tests_to_skipped() {
+    fn tests_that_skip_themselves_count_as_skipped() {
         let mut counts = Counts::default();
         counts.add_cargo_line("skipped: golden files: ARROW_TEST_DATA is not set");
         counts.add_cargo_line("test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");

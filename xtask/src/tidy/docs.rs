@@ -56,12 +56,12 @@ mod tests {
     }
 
     #[test]
-    fn accepts_consecutive_decisions() {
+    fn accepts_decision_records_with_consecutive_numbers() {
         assert_eq!(with_decisions(&["0001-a.md", "0002-b.md"]), Vec::<String>::new());
     }
 
     #[test]
-    fn rejects_gaps_duplicates_and_wrong_names() {
+    fn rejects_gaps_duplicates_and_wrong_names_of_decision_records() {
         let gap = with_decisions(&["0001-a.md", "0003-c.md"]);
         assert_eq!(gap, ["docs/decisions: 0003 follows a gap, expected 0002"]);
         let double = with_decisions(&["0001-a.md", "0001-b.md"]);

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_long_and_descriptive_subjects() {
+    fn rejects_long_and_descriptive_commit_subjects() {
         let long = format!("Add {}", "x".repeat(69));
         for subject in
             [long.as_str(), "Added a test", "Adds a test", "Adding a test", "The test is added", "add a test"]
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn accepts_imperative_subjects() {
+    fn accepts_imperative_commit_subjects() {
         let longest = format!("Add {}", "x".repeat(68));
         for subject in [longest.as_str(), "Pass the stream", "Embed images", "Need no driver", "Focus tests"]
         {

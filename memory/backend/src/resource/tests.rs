@@ -171,7 +171,7 @@ fn pool_reuses_the_block_released_last() {
 }
 
 #[test]
-fn pool_wastes_at_most_a_quarter() {
+fn pool_rounds_sizes_up_by_at_most_a_quarter() {
     for bytes in (1..5000).chain([1 << 20, (1 << 20) + 1, (1 << 30) - 1]) {
         let pool = Pool::new(HostMemory, usize::MAX, None);
         release(&pool, allocate(&pool, bytes, 64));
@@ -196,7 +196,7 @@ fn pool_respects_its_cap_and_prefers_recent_blocks() {
 }
 
 #[test]
-fn pool_caches_only_what_the_budget_leaves() {
+fn pool_caches_at_most_the_remaining_budget() {
     let budget = Arc::new(Budget::new(1024));
     let memory = Limited::new(Pool::new(HostMemory, 1 << 20, Some(budget.clone())), budget.clone());
     let (a, b) = (allocate(&memory, 512, 64), allocate(&memory, 512, 64));
@@ -222,7 +222,7 @@ fn memory_limit_is_inclusive_and_error_states_the_remaining_bytes() {
 }
 
 #[test]
-fn limit_holds_under_contention() {
+fn memory_limit_holds_for_concurrent_allocations() {
     let budget = Arc::new(Budget::new(10_000));
     let memory = Limited::new(HostMemory, budget.clone());
     let live_bytes = std::sync::atomic::AtomicUsize::new(0);

@@ -213,7 +213,7 @@ fn declared_size_allocates_nothing_before_the_bytes_arrive() {
 }
 
 #[test]
-fn rejects_writing_an_array_without_a_taken_buffer() {
+fn rejects_writing_an_array_whose_buffer_was_taken() {
     let host = TestHost::new();
     let array = tree(&host, Device::CPU, &[1, 2]);
     // SAFETY: only this test takes the buffer.

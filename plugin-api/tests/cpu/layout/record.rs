@@ -54,7 +54,7 @@ fn assertions(text: &str) -> String {
 }
 
 #[test]
-fn rust_structs_match_the_record() {
+fn rust_structs_match_the_layout_record() {
     let current = layout::render();
     let difference = RECORD.lines().zip(current.lines()).find(|(recorded, current)| recorded != current);
     assert!(
@@ -66,7 +66,7 @@ fn rust_structs_match_the_record() {
 }
 
 #[test]
-fn record_has_all_structs_of_the_header() {
+fn layout_record_has_all_structs_of_the_header() {
     let recorded: Vec<&str> = record(RECORD).iter().map(|s| s.name).collect();
     let declared = header::structs();
     let missing: Vec<_> = declared.iter().filter(|name| !recorded.contains(&name.as_str())).collect();
@@ -75,7 +75,7 @@ fn record_has_all_structs_of_the_header() {
 }
 
 #[test]
-fn record_has_all_fields_of_the_header() {
+fn layout_record_has_all_fields_of_the_header() {
     for Struct { name, fields, .. } in record(RECORD) {
         let recorded: Vec<&str> = fields.iter().map(|(field, _)| *field).collect();
         assert_eq!(
@@ -87,12 +87,12 @@ fn record_has_all_fields_of_the_header() {
 }
 
 #[test]
-fn record_matches_the_header_in_c() {
+fn layout_record_matches_the_header_in_c() {
     Language::C.check(&assertions(RECORD)).unwrap();
 }
 
 #[test]
-fn record_matches_the_header_in_cpp() {
+fn layout_record_matches_the_header_in_cpp() {
     if !Language::Cpp.exists() {
         writeln!(std::io::stderr(), "skipped: the header as C++: no C++ compiler (CXX, c++)").unwrap();
         return;

@@ -107,7 +107,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn joins_split_floats(
+        fn joins_left_and_right_parts_of_floats(
             floats in proptest::collection::vec(any::<f64>(), 1..60), right_bits in 48u32..64, n_lefts in 1usize..=8
         ) {
             let (words, right) = (floats.iter().map(|f| f.to_bits()), u64::mask(right_bits));

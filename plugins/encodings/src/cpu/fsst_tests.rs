@@ -46,7 +46,7 @@ fn symbols(n: usize) -> Symbols {
 
 proptest! {
     #[test]
-    fn decodes_by_definition(
+    fn decoded_values_equal_those_of_a_simple_model(
         n in 1usize..=255,
         seeds in proptest::collection::vec(proptest::collection::vec(any::<(u8, bool)>(), 0..60), 0..120),
     ) {

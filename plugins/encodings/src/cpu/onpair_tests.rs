@@ -28,7 +28,7 @@ fn tokens(n: usize) -> Tokens {
 
 proptest! {
     #[test]
-    fn decodes_by_definition(
+    fn decoded_values_equal_those_of_a_simple_model(
         n in 1usize..2000,
         seeds in proptest::collection::vec(proptest::collection::vec(any::<u16>(), 0..40), 0..120),
     ) {

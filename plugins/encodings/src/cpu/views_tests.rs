@@ -23,7 +23,7 @@ fn message_of<T: std::fmt::Debug>(result: Result<T>) -> String {
 }
 
 #[test]
-fn writes_views_by_definition_for_every_length() {
+fn views_of_every_text_length_follow_the_arrow_specification() {
     let values: Vec<_> = (0..40).chain([3, 0, 12, 13, 1]).map(|n| text(n, n as u8)).collect();
     let data = values.concat();
     let lengths: Vec<u16> = values.iter().map(|v| v.len() as u16).collect();

@@ -21,7 +21,7 @@ mod tests {
     }
 
     #[test]
-    fn decodes_extremes_of_wide_types() {
+    fn decodes_smallest_and_largest_values_of_u64() {
         let values = [0, 1, 2, u64::MAX - 1, u64::MAX].map(decode);
         assert_eq!(values.map(|v| v as i64), [0, -1, 1, i64::MAX, i64::MIN]);
     }

@@ -92,7 +92,7 @@ fn instance_is_destroyed_once_after_its_last_reference() {
 }
 
 #[test]
-fn settle_waits_for_idle_instances() {
+fn settle_waits_for_idle_but_not_for_referenced_instances() {
     model(5, || {
         let (queue, idle, exporting) =
             (Arc::new(ReclaimQueue::default()), Shared::with_holders(0), Shared::with_holders(1));

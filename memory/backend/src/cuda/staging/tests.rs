@@ -134,8 +134,8 @@ fn copies_of_every_size_survive_a_round_trip() {
 }
 
 #[test]
-fn source_may_change_after_the_call() {
-    let Some(fixture) = Fixture::new("source_may_change_after_the_call", LARGE) else { return };
+fn copied_source_may_change_after_the_call() {
+    let Some(fixture) = Fixture::new("copied_source_may_change_after_the_call", LARGE) else { return };
     for bytes in [1000, 300_000, LARGE] {
         let expected = random_bytes(bytes, 7);
         let mut source = expected.clone();

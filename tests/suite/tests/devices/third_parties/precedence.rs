@@ -63,8 +63,11 @@ fn first_of_two_plugins_for_an_encoding_decodes_it() {
 }
 
 #[test]
-fn command_names_the_plugin_that_it_uses() {
-    let Some(example) = example_plugin("command_names_the_plugin_that_it_uses") else { return };
+fn plugins_command_notes_which_of_several_plugins_decodes_an_encoding() {
+    let Some(example) = example_plugin("plugins_command_notes_which_of_several_plugins_decodes_an_encoding")
+    else {
+        return;
+    };
     let folder = tempfile::tempdir().unwrap();
     let other = build_plugin(folder.path(), "other", "example.xor");
     let built_in = build_plugin(folder.path(), "duplicate", "vortex.constant");
