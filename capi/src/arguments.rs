@@ -58,7 +58,7 @@ pub unsafe fn check_out<T: Out>(out: *const T) -> Result<()> {
     match unsafe { out.cast::<usize>().read() } {
         size if size == 0 || size >= T::MIN_SIZE => Ok(()),
         size => Err(Error::invalid_argument(format!(
-            "out: its struct_size is {size}, expected at least {}",
+            "out: the struct_size is {size}, expected at least {}",
             T::MIN_SIZE
         ))),
     }
@@ -89,7 +89,7 @@ pub unsafe fn settings<T: SizedStruct>(from: *const T, what: &str) -> Result<T> 
     let size = unsafe { from.cast::<usize>().read_unaligned() };
     if !(size_of::<usize>()..=MAX_SETTINGS_BYTES).contains(&size) {
         return Err(Error::invalid_argument(format!(
-            "{what}: its struct_size is {size}, expected the size of the struct"
+            "{what}: the struct_size is {size}, expected the size of the struct"
         )));
     }
     let known = size.min(size_of::<T>());
@@ -234,7 +234,7 @@ pub unsafe fn write_out<T: SizedStruct>(out: *mut T, value: T) -> Result<()> {
         0 => size_of::<T>(),
         _ if size < size_of::<usize>() => {
             return Err(Error::invalid_argument(format!(
-                "out: its struct_size is {size}, expected the size of the struct"
+                "out: the struct_size is {size}, expected the size of the struct"
             )));
         }
         _ => size.min(size_of::<T>()),

@@ -77,7 +77,10 @@ fn explain(cuda: &CudaPresence) -> String {
     }
     for device in &cuda.devices {
         if !device.memory_pools {
-            out += &format!("{}: cannot be used, because it does not support memory pools\n", device.device);
+            out += &format!(
+                "{}: cannot be used, because the device does not support memory pools\n",
+                device.device
+            );
         }
         match cuda::code_for(images(), device.compute_capability) {
             Ok(code) if code.starts_with("compute") => {
@@ -116,7 +119,7 @@ mod tests {
         assert_eq!(lines.len(), 5, "{text}");
         assert_eq!(lines[0], "cuda: driver for CUDA 13.0");
         assert_eq!(lines[1], "cuda: the driver has no cuSomething: copies are slower");
-        assert_eq!(lines[2], "cuda:1: cannot be used, because it does not support memory pools");
+        assert_eq!(lines[2], "cuda:1: cannot be used, because the device does not support memory pools");
         assert!(lines[3].starts_with("cuda:1: cannot run kernels: "), "{text}");
         assert!(lines[4].starts_with("cuda:2: kernels are compiled from compute_"), "{text}");
     }

@@ -25,7 +25,9 @@ impl Row {
                 return Err(format!("{name}: a job has {n} of the remaining {} arguments", args.len()));
             };
             if end <= before || end > blocks {
-                return Err(format!("{name}: a job has blocks {before}..{end}, but the launch has {blocks}"));
+                return Err(format!(
+                    "{name}: a job has blocks {before}..{end}, but the launch has {blocks} blocks"
+                ));
             }
             let wrong =
                 job.iter().enumerate().find(|(i, arg)| self.kind(*i).map(Kind::code) != Some(arg.kind));
@@ -42,7 +44,7 @@ impl Row {
         if before == blocks {
             Ok(())
         } else {
-            Err(format!("{name}: the launch has {blocks} blocks, but its jobs have {before}"))
+            Err(format!("{name}: the launch has {blocks} blocks, but the jobs have {before} blocks"))
         }
     }
 }

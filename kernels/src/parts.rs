@@ -50,7 +50,7 @@ impl<'a> Checks<'a> {
         to: &mut BufferMut,
         at: usize,
     ) -> Result<usize> {
-        let [(first, _), ..] = parts else { return Err(Error::internal("a sum without parts")) };
+        let [(first, _), ..] = parts else { return Err(Error::internal("a sum has no parts")) };
         let is_valid = |(part, factor): &Part<'_>| {
             part.len == first.len && [1, 2, 4, 8].contains(&part.of.width_bytes) && *factor < FACTOR_LIMIT
         };

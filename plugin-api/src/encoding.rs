@@ -331,7 +331,7 @@ unsafe extern "C" fn plan<P: Plugin>(
             let plan = shell.encoding()?.plan(node, wanted)?;
             if plan.decoded.len() != n_below || (out_decoded.is_null() && n_below > 0) {
                 return Err(node.wrong(format_args!(
-                    "its plan has entries for {} descendants, but the caller expects {n_below}",
+                    "the plan has entries for {} descendants, but the caller expects {n_below}",
                     plan.decoded.len()
                 )));
             }

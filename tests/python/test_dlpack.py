@@ -64,7 +64,7 @@ def test_error_for_unsupported_dtype_names_it(session, dtype, form):
 
 
 def test_rejects_scalar_with_advice(session):
-    with pytest.raises(capi.CrossdockError, match=r"it is a scalar, .*reshape it to \(1,\)"):
+    with pytest.raises(capi.CrossdockError, match=r"the tensor is a scalar, .*reshape it to \(1,\)"):
         import_array(session, np.zeros(()))
 
 

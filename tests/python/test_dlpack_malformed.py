@@ -49,7 +49,7 @@ MALFORMED = {
         "bad_data",
         "size in bytes overflows int64",
     ),
-    "no dimensions": (dict(shape=(), strides=()), "unsupported", r"it is a scalar, .* reshape it to \(1,\)"),
+    "no dimensions": (dict(shape=(), strides=()), "unsupported", r"the tensor is a scalar, .* reshape it to \(1,\)"),
     "-1 dimensions": (dict(ndim=-1), "bad_data", "-1 dimensions, expected 1 to 64"),
     "65 dimensions": (dict(shape=(1,) * 65, strides=(1,) * 65), "bad_data", "65 dimensions, expected 1 to 64"),
     "very many dimensions": (dict(ndim=2**31 - 1), "bad_data", "2147483647 dimensions"),
@@ -69,7 +69,7 @@ MALFORMED = {
     "a byte offset of 2^63": (dict(byte_offset=2**63), "bad_data", "reach beyond the address space"),
     "NULL data": (dict(data=0), "bad_data", r"data is NULL with shape \[3\]"),
     "NULL data with a byte offset": (dict(data=0, byte_offset=4096), "bad_data", r"data is NULL with shape \[3\]"),
-    "an unknown dtype code": (dict(dtype=(99, 32, 1)), "unsupported", "dtype code 99 of 32 bits: .*cast it to one of"),
+    "an unknown dtype code": (dict(dtype=(99, 32, 1)), "unsupported", "dtype with code 99 and 32 bits: .*cast it to"),
     "four lanes": (
         dict(dtype=(FLOAT, 32, 4)),
         "unsupported",
@@ -84,7 +84,7 @@ MALFORMED = {
     "a boolean of one bit": (dict(dtype=(BOOL, 1, 1)), "unsupported", "dtype bool1: "),
     "bfloat16": (dict(dtype=(BFLOAT, 16, 1)), "unsupported", "dtype bfloat16: .*cast it to one of"),
     "complex64": (dict(dtype=(COMPLEX, 64, 1)), "unsupported", "dtype complex64: .*cast it to one of"),
-    "a missing GPU": (dict(device=(2, 99)), "device", "it is on cuda:99, expected one of cpu"),
+    "a missing GPU": (dict(device=(2, 99)), "device", "the tensor is on cuda:99, expected one of cpu"),
     "OpenCL": (dict(device=(4, 0)), "device", "expected one of cpu"),
     "an unknown device type": (dict(device=(99, 5)), "device", "99.*expected one of cpu"),
     "a negative device type": (dict(device=(-1, 0)), "device", "expected one of cpu"),
@@ -262,7 +262,7 @@ def test_rejects_broadcast_that_is_too_large_to_gather(session, dtype, bools, fo
 @pytest.mark.parametrize("shape", [(0, 2**31), (1, 2**31)])
 def test_rejects_row_longer_than_arrow_lists(session, shape, form):
     tensor = ManagedTensor(form, shape=shape, strides=(1, 0))
-    with pytest.raises(capi.CrossdockError, match="a row of 2147483648 values, expected at most 2147483647") as caught:
+    with pytest.raises(capi.CrossdockError, match="a row has 2147483648 values, expected at most 2147483647") as caught:
         import_batches(session, tensor.capsule)
     assert caught.value.code == "unsupported"
     gc.collect()

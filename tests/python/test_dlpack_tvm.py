@@ -112,8 +112,8 @@ def test_gathers_strided_tvm_ffi_tensor(session, form):
     ("dtype", "name"),
     [
         ((BFLOAT, 16, 1), "bfloat16"),
-        ((10, 8, 1), "code 10 of 8 bits"),  # float8_e4m3fn
-        ((17, 4, 2), "code 17 of 4 bits"),  # float4_e2m1fnx2
+        ((10, 8, 1), "with code 10 and 8 bits"),  # float8_e4m3fn
+        ((17, 4, 2), "with code 17 and 4 bits"),  # float4_e2m1fnx2
         ((OPAQUE, 64, 1), "handle64"),
     ],
 )

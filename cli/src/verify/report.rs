@@ -158,7 +158,9 @@ impl Report {
         let n_not_exercised = if self.is_strict() { self.not_exercised().len() } else { 0 };
         let (problem, details) = match (n_bad, n_not_exercised) {
             (0, 0) => return Ok(()),
-            (0, n) => ("was not fully exercised", format!("no case ran {n} part{} of it (--strict)", s(n))),
+            (0, n) => {
+                ("was not fully exercised", format!("no case ran {n} part{} of the plugin (--strict)", s(n)))
+            }
             (n, _) => ("broke rules", format!("{n} case{} did not pass", s(n))),
         };
         Err(Failure::Host(crossdock::Error::Data {

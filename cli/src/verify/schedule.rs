@@ -94,7 +94,7 @@ fn is_skipped_for_dependency(outcome: &Outcome) -> bool {
 }
 
 fn skipped_for(dependency: &str) -> Outcome {
-    let reason = format!("a case that it depends on did not pass: {dependency}");
+    let reason = format!("a required case did not pass: {dependency}");
     Outcome::Skipped(Skipped { kind: SkipKind::Dependency, reason })
 }
 

@@ -31,7 +31,7 @@ fn child_process_does_not_overwrite_the_trace_of_its_parent() {
     assert!(stderr.contains("CROSSDOCK_TRACE is ignored: another process records calls in"), "{stderr}");
     assert!(stderr.contains("no plugin recognises"), "the command stopped: {stderr}");
     let (_, stderr) = dir.fails(&["convert", "in", "out", "--trace", path.to_str().unwrap()]);
-    assert!(stderr.contains("another trace is being written to it"), "{stderr}");
+    assert!(stderr.contains("another trace is being written to this file"), "{stderr}");
     assert_eq!(std::fs::read(&path).unwrap(), recorded);
     drop((host, trace));
     assert!(!convert().contains("is ignored"));

@@ -281,7 +281,7 @@ mod tests {
             (&[], "the program is empty"),
             (&[Add(1)], "operator 0, Add(1): expected a source"),
             (&[Child(0), Child(1)], "operator 1, Child(1): expected an operator on words"),
-            (&[Load { buffer: 1, at: 0 }], "buffer 1 was requested, but it has 1"),
+            (&[Load { buffer: 1, at: 0 }], "buffer 1 was requested, but the node has 1 buffers"),
             (&[Load { buffer: 0, at: 1 }], "the buffer has 4000 bytes, expected at least 4001"),
             (&[Load { buffer: 0, at: u64::MAX }], "expected at least 2^64"),
             (&[Unpack { buffer: 0, bits: 17, first: 0 }], "expected at most 16 bits"),

@@ -32,7 +32,7 @@ impl ByteSink for VecSink {
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         let mut vec = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         vec.try_reserve(bytes.len()).map_err(|_| {
-            Error::out_of_memory(format!("cannot allocate {} bytes after {}", bytes.len(), vec.len()))
+            Error::out_of_memory(format!("cannot allocate {} bytes after {} bytes", bytes.len(), vec.len()))
         })?;
         vec.extend_from_slice(bytes);
         Ok(())

@@ -145,8 +145,8 @@ fn check_launch_rejects_jobs_that_do_not_match_table() {
         let error = check(blocks, args).unwrap_err();
         assert!(error.starts_with("crossdock_pack_bytes: ") && error.contains(what), "{error}");
     };
-    assert_rejected(4, &job(4, 3), "the launch has 4 blocks, but its jobs have 3");
-    assert_rejected(2, &job(4, 3), "a job has blocks 0..3, but the launch has 2");
+    assert_rejected(4, &job(4, 3), "the launch has 4 blocks, but the jobs have 3 blocks");
+    assert_rejected(2, &job(4, 3), "a job has blocks 0..3, but the launch has 2 blocks");
     assert_rejected(3, &job(3, 3), "a job has 3 of the remaining 4 arguments");
     assert_rejected(3, &job(5, 3), "a job has 5 of the remaining 4 arguments");
     assert_rejected(

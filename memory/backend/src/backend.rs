@@ -445,7 +445,7 @@ impl Inner {
     #[cold]
     fn missing(&self, device: Device) -> Error {
         let names: Vec<_> = self.describe().into_iter().map(|device| device.name.as_str()).collect();
-        Error::device(format!("{device} does not exist on this host; it has {}", names.join(", ")))
+        Error::device(format!("{device} does not exist on this host; the host has {}", names.join(", ")))
     }
 
     pub(crate) fn default_stream(&self, index: usize) -> Result<&Stream> {

@@ -90,7 +90,10 @@ impl Trace {
         // locks. A pipe is not locked, because it cannot contain another trace.
         if file.metadata()?.is_file() {
             if let Err(TryLockError::WouldBlock) = file.try_lock() {
-                return Err(Error::new(ErrorKind::ResourceBusy, "another trace is being written to it"));
+                return Err(Error::new(
+                    ErrorKind::ResourceBusy,
+                    "another trace is being written to this file",
+                ));
             }
             file.set_len(0)?;
         }

@@ -39,7 +39,8 @@ impl BufferBuilder {
     /// # Errors
     /// If the host cannot allocate the memory. The builder then keeps the bytes appended so far.
     pub fn reserve(&mut self, more: usize) -> Result<()> {
-        let too_many = || Error::out_of_memory(format!("{more} bytes after {}", self.len));
+        let too_many =
+            || Error::out_of_memory(format!("cannot allocate {more} bytes after {} bytes", self.len));
         let needed = self.len.checked_add(more).ok_or_else(too_many)?;
         let capacity = self.block.as_ref().map_or(0, BufferMut::len);
         if needed <= capacity {

@@ -73,7 +73,9 @@ impl Memory {
         // SAFETY: `abi::Memory` is what the header defines for this id.
         let memory = unsafe { host.interface::<abi::Memory>(abi::HOST_MEMORY_ID) };
         let (object, table) = memory.ok_or_else(|| {
-            Error::version("the host offers no 'crossdock.host.memory/1', or one that is too old")
+            Error::version(
+                "the host does not offer 'crossdock.host.memory/1', or offers a version that is too old",
+            )
         })?;
         Ok(Self(Arc::new(Inner {
             object,

@@ -159,7 +159,9 @@ unsafe fn check_tree(raw: &abi::EncodedArray) -> Result<()> {
         match open.last_mut() {
             Some(pending) => *pending -= 1,
             None if index > 0 => {
-                return Err(Error::bad_data(format!("node {index} has no parent: the tree ends before it")));
+                return Err(Error::bad_data(format!(
+                    "node {index} has no parent: the tree ends before this node"
+                )));
             }
             None => {}
         }
@@ -169,7 +171,7 @@ unsafe fn check_tree(raw: &abi::EncodedArray) -> Result<()> {
         open.push(node.n_children);
         if u64::from(node.first_buffer) != buffers && node.n_buffers > 0 {
             return Err(Error::bad_data(format!(
-                "node {index}: its first buffer is {}, expected {buffers}, because each buffer belongs to one node, in order",
+                "node {index}: the first buffer is {}, expected {buffers}, because each buffer belongs to one node, in order",
                 node.first_buffer
             )));
         }

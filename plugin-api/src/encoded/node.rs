@@ -113,7 +113,10 @@ impl<'a> EncodedNode<'a> {
     pub(super) fn buffer_at(&self, i: usize) -> Result<*mut abi::EncodedBuffer> {
         let raw = self.raw();
         if i >= raw.n_buffers as usize {
-            return Err(self.wrong(format_args!("buffer {i} was requested, but it has {}", raw.n_buffers)));
+            return Err(self.wrong(format_args!(
+                "buffer {i} was requested, but the node has {} buffers",
+                raw.n_buffers
+            )));
         }
         let index = raw.first_buffer as usize + i;
         // SAFETY: the tree is valid, so `index` is less than `n_buffers`. The distance between two
@@ -206,8 +209,12 @@ impl<'a> EncodedNode<'a> {
     /// # Errors
     /// Returns an error if there is no such child.
     pub fn child(&self, i: usize) -> Result<EncodedNode<'a>> {
-        let missing =
-            || self.wrong(format_args!("child {i} was requested, but it has {}", self.n_children()));
+        let missing = || {
+            self.wrong(format_args!(
+                "child {i} was requested, but the node has {} children",
+                self.n_children()
+            ))
+        };
         self.children().nth(i).ok_or_else(missing)
     }
 

@@ -115,10 +115,10 @@ fn raw_error_message(change: impl FnOnce(&mut [abi::EncodedNode; 2], &mut abi::E
 #[test]
 fn rejects_wrong_counts_and_null_pointers() {
     assert_eq!(raw_error_message(|_, _| {}), "", "the unchanged tree is valid");
-    let shared = "its first buffer is 0, expected 1, because each buffer belongs to one node, in order";
+    let shared = "the first buffer is 0, expected 1, because each buffer belongs to one node, in order";
     assert!(raw_error_message(|nodes, _| nodes[1].first_buffer = 0).contains(shared));
     assert!(
-        raw_error_message(|nodes, _| nodes[0].first_buffer = 1).contains("its first buffer is 1, expected 0")
+        raw_error_message(|nodes, _| nodes[0].first_buffer = 1).contains("the first buffer is 1, expected 0")
     );
     assert!(raw_error_message(|nodes, _| nodes[1].first_buffer = u32::MAX).contains("expected 1"));
     assert!(

@@ -62,7 +62,7 @@ impl PartitionedBlock {
         let mut at = 0;
         for &(offset, length) in cuts {
             let gap = block.get_mut(at..offset);
-            gap.ok_or_else(|| Error::internal(format!("a piece at {offset} overlaps the previous one")))?
+            gap.ok_or_else(|| Error::internal(format!("a piece at {offset} overlaps the previous piece")))?
                 .fill(0);
             at = offset.saturating_add(length);
         }

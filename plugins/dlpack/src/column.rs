@@ -67,7 +67,7 @@ impl Column {
             row = match Row::from_metadata(&row.sizes, field.extension_type_metadata().unwrap_or("")) {
                 Ok(row) => row,
                 Err(error) => {
-                    return unsupported(format!("its {FIXED_SHAPE_TENSOR} metadata is invalid: {error}"));
+                    return unsupported(format!("the {FIXED_SHAPE_TENSOR} metadata is invalid: {error}"));
                 }
             };
         }
@@ -113,7 +113,7 @@ impl Column {
         let Some(row) = &self.row else { return Ok(values(name, nullable)) };
         let n = i32::try_from(self.row_len()).map_err(|_| {
             Error::unsupported(format!(
-                "column '{name}': a row of {} values, expected at most {} in an Arrow list",
+                "column '{name}': a row has {} values, expected at most {} in an Arrow list",
                 self.row_len(),
                 i32::MAX
             ))
@@ -183,7 +183,10 @@ impl Row {
             return Err(format!("the storage has {} levels of fixed-size lists, expected 1", storage.len()));
         };
         if metadata.shape.len() >= MAX_DIMS {
-            return Err(format!("{} dimensions, expected fewer than {MAX_DIMS}", metadata.shape.len()));
+            return Err(format!(
+                "the shape has {} dimensions, expected fewer than {MAX_DIMS}",
+                metadata.shape.len()
+            ));
         }
         let values = metadata.shape.iter().try_fold(1usize, |n, size| n.checked_mul(*size));
         if values != Some(*list) {
@@ -224,7 +227,7 @@ fn inverse(permutation: &[usize]) -> Vec<usize> {
 
 fn invalid_list_size(size: i32, level: usize) -> String {
     format!(
-        "a fixed-size list of {size} values at level {level}, expected 0 or more at fewer than {MAX_DIMS} levels"
+        "the fixed-size list at level {level} has {size} values, expected 0 or more values and fewer than {MAX_DIMS} levels"
     )
 }
 

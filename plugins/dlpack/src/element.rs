@@ -92,7 +92,7 @@ fn dtype_name(dtype: DLDataType) -> String {
         Code::BFLOAT => "bfloat",
         Code::COMPLEX => "complex",
         Code::OPAQUEHANDLE => "handle",
-        Code(code) => return format!("code {code} of {} bits", dtype.bits),
+        Code(code) => return format!("with code {code} and {} bits", dtype.bits),
     };
     format!("{kind}{}", dtype.bits)
 }

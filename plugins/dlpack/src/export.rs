@@ -137,7 +137,7 @@ impl TensorWriter {
         let (rows, from) = (batch.len(), batch.device());
         if from != call.device() && rows > 0 && self.options.copy == Copy::Never {
             return Err(Error::unsupported(format!(
-                "it is on {from}, expected {}: copy=never forbids the copy to the tensors' device",
+                "the batch is on {from}, expected {}: copy=never forbids the copy to the tensors' device",
                 call.device()
             )));
         }

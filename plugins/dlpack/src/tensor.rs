@@ -68,12 +68,12 @@ impl Tensor {
         let ndim = match usize::try_from(tensor.ndim) {
             Ok(0) => {
                 return Err(Error::unsupported(
-                    "it is a scalar, but a column needs a dimension for its rows: reshape it to (1,)",
+                    "the tensor is a scalar, but a column needs a dimension for its rows: reshape it to (1,)",
                 ));
             }
             Ok(ndim) if ndim <= MAX_DIMS => ndim,
             _ => {
-                let what = format!("{} dimensions, expected 1 to {MAX_DIMS}", tensor.ndim);
+                let what = format!("the tensor has {} dimensions, expected 1 to {MAX_DIMS}", tensor.ndim);
                 return Err(Error::bad_data(what));
             }
         };
@@ -167,7 +167,10 @@ fn device_of(device: DLDevice, address: u64, memory: &Memory) -> Result<Device> 
     }
     if !devices.iter().any(|info| info.device == declared) {
         let known: Vec<_> = devices.iter().map(|info| info.name.as_str()).collect();
-        return Err(Error::device(format!("it is on {declared}, expected one of {}", known.join(", "))));
+        return Err(Error::device(format!(
+            "the tensor is on {declared}, expected one of {}",
+            known.join(", ")
+        )));
     }
     if !is_cuda_address {
         return Ok(declared);
@@ -178,10 +181,10 @@ fn device_of(device: DLDevice, address: u64, memory: &Memory) -> Result<Device> 
         abi::DEVICE_CUDA_MANAGED | abi::DEVICE_CUDA_HOST => Ok(declared),
         abi::DEVICE_CUDA if actual == declared => Ok(declared),
         abi::DEVICE_CUDA => Err(Error::bad_data(format!(
-            "its declared device is {declared}, but the driver reports memory of {actual} at {address:#x}"
+            "the tensor's declared device is {declared}, but the driver reports memory of {actual} at {address:#x}"
         ))),
         _ => Err(Error::bad_data(format!(
-            "its declared device is {declared}, but the driver reports no device memory at {address:#x}"
+            "the tensor's declared device is {declared}, but the driver reports no device memory at {address:#x}"
         ))),
     }
 }

@@ -107,7 +107,7 @@ pub fn from_arrow<'py>(
             } else {
                 ("False", "a Field, expected a Schema")
             };
-            return Err(usage(format!("from_arrow: as_column={value}, and schema is {problem}")));
+            return Err(usage(format!("from_arrow: as_column={value}, but schema is {problem}")));
         }
         (Some(requested), _) => Some(requested.is_field),
         (None, as_column) => as_column,

@@ -153,7 +153,7 @@ fn collect_masks<'py>(
     let (_, masks) = collect_columns(masks, schema.or(schema_of_names(names).as_ref()))?;
     if masks.len() != tensors {
         let masks = masks.len();
-        return Err(usage(format!("masks: expected one for each of {tensors} tensors, got {masks}")));
+        return Err(usage(format!("masks: expected one mask for each of {tensors} tensors, got {masks}")));
     }
     Ok(masks)
 }

@@ -45,7 +45,7 @@ def test_context_has_a_device_and_a_session(context, cuda_session, cuda):
 
 def test_rejects_invalid_context_arguments(cuda, cuda_session):
     beyond = get_num_devices() + 3
-    with pytest.raises(cd.DeviceError, match=f"cuda:{beyond} does not exist on this host; it has cpu, cuda:0"):
+    with pytest.raises(cd.DeviceError, match=f"cuda:{beyond} does not exist on this host; the host has cpu, cuda:0"):
         Context(beyond)
     with pytest.raises(cd.UsageError, match=r"device_number=-1: expected 0 or more"):
         Context(-1)

@@ -411,7 +411,7 @@ def test_masks_mark_nulls(session):
     table = session.from_dlpack({"a": values, "b": values}, masks={"b": ~mask, "a": mask})
     assert table["a"].to_pyarrow().to_pylist() == expected
     assert table["b"].to_pyarrow().to_pylist() == [None, 1.0, None, 3.0]
-    with pytest.raises(cd.UsageError, match="masks: expected one for each of 2 tensors, got 1"):
+    with pytest.raises(cd.UsageError, match="masks: expected one mask for each of 2 tensors, got 1"):
         session.from_dlpack([values, values], masks=[mask])
     with pytest.raises(cd.UsageError, match="masked by a tensor of float64"):
         session.from_dlpack(values, masks=values)

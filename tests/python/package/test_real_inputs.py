@@ -61,7 +61,7 @@ def test_rejects_truncated_file_through_a_pipe(rows_through_a_pipe):
     whole = file_of(3)
     footer = struct.unpack("<i", whole[-10:-6])[0]
     marks = [i for i in range(0, len(whole) - 10 - footer, 8) if whole[i : i + 4] == b"\xff\xff\xff\xff"]
-    assert "it is truncated: it ends" in rows_through_a_pipe(whole[: marks[3]])
+    assert "the input is truncated: it ends" in rows_through_a_pipe(whole[: marks[3]])
 
 
 def test_consecutive_streams_lose_no_row(session, rows_through_a_pipe):

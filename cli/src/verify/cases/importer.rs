@@ -400,7 +400,7 @@ fn short_source(context: &CaseContext) -> Check {
             missing: (bytes.len() - bytes.len() / 2) as u64,
             ..TestSource::of(&bytes[..bytes.len() / 2])
         };
-        let place = format!("'{}', half of it", readable.format.name);
+        let place = format!("'{}', the first half of the bytes", readable.format.name);
         match (whole, read_bytes(context, &subject, readable, table, short)) {
             (Err(_), Ok(_)) => Err(failed(place, "an error, as without the declared length", "success")),
             _ => Ok(()),

@@ -72,7 +72,11 @@ fn expected(context: &CaseContext) -> Check {
     let subject = context.subject()?;
     written(context, &subject, |readable, table, bytes| {
         for other in other_schemas(table) {
-            let place = format!("'{}', expected schema with {:?}", readable.format.name, other.field(0));
+            let place = format!(
+                "'{}', opened with an expected schema that has the field {:?}",
+                readable.format.name,
+                other.field(0)
+            );
             let input = Input::Source(TestSource::of(bytes).source());
             let stream = round_trip::open(&subject, &subject.call(), &readable.format, input, Some(&other));
             let Ok(mut stream) = stream else { continue };

@@ -290,7 +290,7 @@ impl DeviceBackend for CudaDeviceBackend {
         let device = self.gpu.device;
         if raw.is_null() {
             return Err(Error::invalid_argument(format!(
-                "stream_adopt on {device}: the stream is NULL; the legacy default stream is 1, the per-thread one 2"
+                "stream_adopt on {device}: the stream is NULL; the legacy default stream is 1, the per-thread default stream is 2"
             )));
         }
         let entered = self.gpu.enter()?;

@@ -227,7 +227,7 @@ impl Platform {
         if result.is_err() || props.location.id != gpu.ordinal {
             // SAFETY: the call above returned the handle; this is its only release.
             unsafe { (driver.mem_release)(memory) };
-            let other_device = format!("it is on the driver's device {}", props.location.id);
+            let other_device = format!("the memory is on the driver's device {}", props.location.id);
             return Err(failed(result.err().unwrap_or_else(|| Error::bad_data(other_device))));
         }
         let base = map(gpu, &entered, memory, size).map_err(|error| failed(error.into()))?;

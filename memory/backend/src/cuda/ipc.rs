@@ -262,7 +262,7 @@ impl Platform {
             let attributes = PointerAttributes::query(driver, base)?;
             if !base.checked_add(offset).is_some_and(|address| attributes.contains(address, bytes)) {
                 return Err(Error::bad_data(format!(
-                    "{bytes} bytes at offset {offset} lie outside the opened allocation, which has {}",
+                    "{bytes} bytes at offset {offset} lie outside the opened allocation, which has {} bytes",
                     attributes.bytes
                 )));
             }

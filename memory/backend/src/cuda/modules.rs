@@ -47,7 +47,7 @@ impl Modules {
     pub(crate) fn function(&self, kernel: &abi::Kernel, shared_bytes: u32) -> Result<Function> {
         if kernel.image.is_null() || kernel.name.is_null() {
             return Err(Error::unsupported(format!(
-                "it has no CUDA image, so {} cannot run it",
+                "the kernel has no CUDA image, so {} cannot run the kernel",
                 self.gpu.device
             )));
         }
@@ -72,9 +72,9 @@ impl Modules {
             let bytes = i32::try_from(shared_bytes).unwrap_or(i32::MAX);
             // SAFETY: `function` belongs to this context.
             let code = unsafe { (driver.func_set_attribute)(function, attribute, bytes) };
-            driver
-                .check("cuFuncSetAttribute", code)
-                .map_err(|e| e.context(format_args!("{shared_bytes} bytes of shared memory")))?;
+            driver.check("cuFuncSetAttribute", code).map_err(|e| {
+                e.context(format_args!("cannot reserve {shared_bytes} bytes of shared memory"))
+            })?;
         }
         Ok(function)
     }
@@ -88,7 +88,7 @@ impl Modules {
         // SAFETY: the pointer points to a local variable, the module is loaded, and the name is
         // NUL-terminated.
         let code = unsafe { (driver.module_get_function)(&mut function, module, name.as_ptr()) };
-        driver.check("cuModuleGetFunction", code).map_err(|e| e.context("its image has no such function"))?;
+        driver.check("cuModuleGetFunction", code).map_err(|e| e.context("the image has no such function"))?;
         Ok(function)
     }
 

@@ -166,7 +166,7 @@ impl DeviceBackend for HostDevice {
         let device = &self.description.name;
         let cpu_implementation = kernel.host_twin.ok_or_else(|| {
             Error::unsupported(format!(
-                "{} has no CPU implementation, so {device} cannot run it",
+                "{} has no CPU implementation, so {device} cannot run the kernel",
                 kernel_name(kernel)
             ))
         })?;
@@ -203,7 +203,7 @@ impl DeviceBackend for HostDevice {
 
     fn stream_wait_raw(&self, _stream: &Stream, sync_event: *mut c_void) -> Result<()> {
         Err(Error::invalid_argument(format!(
-            "{} cannot wait for sync_event {sync_event:p}: on a host device it must be NULL",
+            "{} cannot wait for sync_event {sync_event:p}: on a host device, sync_event must be NULL",
             self.description.name
         )))
     }

@@ -150,7 +150,10 @@ fn error_for_missing_device_names_the_device() {
             memory.stream_create(device).unwrap_err(),
         ] {
             assert_eq!(error.code(), Code::DEVICE);
-            assert!(error.message().contains(name) && error.message().contains("it has cpu"), "{error}");
+            assert!(
+                error.message().contains(name) && error.message().contains("the host has cpu"),
+                "{error}"
+            );
         }
         assert!(memory.host_address(device, host.1, 1).is_null());
     }

@@ -129,7 +129,7 @@ impl Stored {
             return Ok(());
         }
         Err(Error::bad_data(format!(
-            "it is truncated: expected {bytes} bytes at offset {offset}, but it ends at {}",
+            "the input is truncated: expected {bytes} bytes at offset {offset}, but it ends at {}",
             self.bytes
         )))
     }

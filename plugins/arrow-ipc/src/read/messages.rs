@@ -69,7 +69,7 @@ pub fn open(file: Stored) -> Result<Opened> {
     let mut head = [0; MAGIC.len()];
     let known = head.len().min(usize::try_from(file.len()).unwrap_or(usize::MAX));
     if known == 0 {
-        return Err(Error::bad_data("it is empty, expected an Arrow IPC file or stream"));
+        return Err(Error::bad_data("the input is empty, expected an Arrow IPC file or stream"));
     }
     file.read(0, head.get_mut(..known).unwrap_or_default())?;
     if &head == MAGIC {
@@ -85,9 +85,11 @@ pub fn explain_unknown_format(error: Error, head: &[u8]) -> Error {
     match head {
         [0xff, 0xff, 0xff, 0xff, ..] => error,
         [b'F', b'E', b'A', b'1', ..] => Error::unsupported(
-            "it is a Feather file of version 1: write it again as version 2, which is Arrow IPC",
+            "the input is a Feather file of version 1: write it again as version 2, which is Arrow IPC",
         ),
-        _ if error.code() == Code::BAD_DATA => error.context("it is neither an Arrow IPC file nor a stream"),
+        _ if error.code() == Code::BAD_DATA => {
+            error.context("the input is neither an Arrow IPC file nor a stream")
+        }
         _ => error,
     }
 }
@@ -97,7 +99,7 @@ fn open_file(file: Arc<Stored>) -> Result<Opened> {
     let room =
         file.len().checked_sub(FILE_TAIL_BYTES).filter(|_| file.len() >= min_bytes).ok_or_else(|| {
             Error::bad_data(format!(
-                "it is truncated: it ends after {} bytes, an Arrow IPC file has at least {min_bytes}",
+                "the input is truncated: it ends after {} bytes, an Arrow IPC file has at least {min_bytes}",
                 file.len()
             ))
         })?;
@@ -206,7 +208,7 @@ fn message_at(stream: &Stored, position: u64, likely_bytes: usize) -> Result<Fra
         let word = head.get(at..at + 4).and_then(|word| <[u8; 4]>::try_from(word).ok());
         word.ok_or_else(|| {
             Error::bad_data(format!(
-                "it is truncated: it ends {remaining} bytes after the last complete message"
+                "the input is truncated: it ends {remaining} bytes after the last complete message"
             ))
         })
     };
@@ -218,7 +220,7 @@ fn message_at(stream: &Stored, position: u64, likely_bytes: usize) -> Result<Fra
     let (got, end) = (head.len(), prefix_bytes + metadata_bytes);
     if within(end) < end {
         return Err(Error::bad_data(format!(
-            "it is truncated: a message has {end} bytes of metadata, but the data ends after {remaining} of them"
+            "the input is truncated: a message has {end} bytes of metadata, but the data ends after {remaining} of them"
         )));
     }
     if got < end {
@@ -357,12 +359,12 @@ fn block_at(file: &Arc<Stored>, block: Block, is_dictionary: bool) -> Result<Rec
             (Header::Dictionary { .. }, true) | (Header::Batch(_), false) => {}
             (_, true) => {
                 return Err(Error::bad_data(
-                    "the footer lists a dictionary batch, but the file has another message",
+                    "the footer lists a dictionary batch, but the file has a message of another kind",
                 ));
             }
             (_, false) => {
                 return Err(Error::bad_data(
-                    "the footer lists a record batch, but the file has another message",
+                    "the footer lists a record batch, but the file has a message of another kind",
                 ));
             }
         }

@@ -78,9 +78,9 @@ pub fn open(
     let mut reader = Reader::new(source, memory, device, byte_budget, Box::new(warn))?;
     let mut word = [0; 4];
     match reader.fill(&mut word)? {
-        0 => return Err(Error::bad_data("it is empty, expected an Arrow IPC file or stream")),
+        0 => return Err(Error::bad_data("the input is empty, expected an Arrow IPC file or stream")),
         4 => {}
-        n => return Err(Error::bad_data(format!("it is truncated: it ends after {n} bytes"))),
+        n => return Err(Error::bad_data(format!("the input is truncated: it ends after {n} bytes"))),
     }
     let is_file = MAGIC.starts_with(&word);
     let first = if is_file {
@@ -199,7 +199,7 @@ impl Reader {
         let mut rest = [0; FILE_HEAD_BYTES as usize - 4];
         self.read_exact(&mut rest)?;
         if !rest.starts_with(&MAGIC[4..]) {
-            return Err(Error::bad_data("it begins with 'ARRO', expected 'ARROW1'"));
+            return Err(Error::bad_data("the input begins with 'ARRO', expected 'ARROW1'"));
         }
         let mut word = [0; 4];
         // Some writers pad the magic to 64 bytes. These zeros are not an end marker, because no
@@ -299,7 +299,7 @@ impl Reader {
         match self.fill(to)? {
             n if n == expected => Ok(()),
             n => Err(Error::bad_data(format!(
-                "it is truncated: expected {expected} bytes at offset {at}, but it ends after {n} of them"
+                "the input is truncated: expected {expected} bytes at offset {at}, but it ends after {n} of them"
             ))),
         }
     }
@@ -319,7 +319,7 @@ impl Reader {
                 4 => {}
                 n => {
                     return Err(Error::bad_data(format!(
-                        "it is truncated: it ends {n} bytes after the last complete message"
+                        "the input is truncated: it ends {n} bytes after the last complete message"
                     )));
                 }
             }
@@ -473,7 +473,7 @@ impl Reader {
         }
         let Some((before, tail)) = rest.split_last_chunk::<{ FILE_TAIL_BYTES as usize }>() else {
             return Err(Error::bad_data(format!(
-                "it is truncated: it ends {} bytes after the last message, expected the footer of an Arrow IPC file",
+                "the input is truncated: it ends {} bytes after the last message, expected the footer of an Arrow IPC file",
                 rest.len()
             )));
         };

@@ -365,7 +365,7 @@ fn dictionary_values(schema: &Schema, id: i64) -> Result<&Column> {
     let known = schema.dictionaries()?;
     known.get(&id).copied().ok_or_else(|| {
         Error::bad_data(format!(
-            "a dictionary batch has id {id}, expected one that a field of the schema uses"
+            "a dictionary batch has id {id}, expected an id that a field of the schema uses"
         ))
     })
 }

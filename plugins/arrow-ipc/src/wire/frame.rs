@@ -137,7 +137,7 @@ pub fn padding(gap: &[u8]) -> usize {
 pub fn read_tail(tail: [u8; FILE_TAIL_BYTES as usize], tail_start: u64) -> Result<usize> {
     if &tail[4..] != MAGIC {
         return Err(Error::bad_data(format!(
-            "it ends with '{}', expected 'ARROW1': it is truncated, or not an Arrow IPC file",
+            "the input ends with '{}', expected 'ARROW1': it is truncated, or not an Arrow IPC file",
             tail[4..].escape_ascii()
         )));
     }
@@ -146,7 +146,7 @@ pub fn read_tail(tail: [u8; FILE_TAIL_BYTES as usize], tail_start: u64) -> Resul
         .ok()
         .filter(|n| *n > 0 && *n as u64 <= tail_start && *n <= MAX_METADATA_BYTES)
         .ok_or_else(|| {
-            Error::bad_data(format!("its footer declares {declared} bytes, expected 1 to {tail_start}"))
+            Error::bad_data(format!("the footer declares {declared} bytes, expected 1 to {tail_start}"))
         })
 }
 

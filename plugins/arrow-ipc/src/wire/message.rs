@@ -189,7 +189,7 @@ fn read_node(i: usize, node: &arrow_ipc::FieldNode) -> Result<Node> {
     let nulls = count(node.null_count(), format_args!("array {i}"), "nulls")?;
     if nulls > length {
         return Err(Error::bad_data(format!(
-            "array {i} declares {nulls} nulls, expected at most {length}, its length"
+            "array {i} declares {nulls} nulls, expected at most {length}, the length of the array"
         )));
     }
     Ok(Node { length, nulls })

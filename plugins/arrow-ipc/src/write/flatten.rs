@@ -48,7 +48,7 @@ impl Flattener<'_> {
     ) -> Result<()> {
         if start.checked_add(len).is_none_or(|end| end > array.len()) {
             return Err(Error::bad_data(format!(
-                "rows {start}..+{len} are referred to, expected a range within {}",
+                "rows {start}..+{len} are referred to, expected a range within {} rows",
                 array.len()
             )));
         }

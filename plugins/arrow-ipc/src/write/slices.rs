@@ -119,7 +119,10 @@ impl Flattener<'_> {
         for (id, offset) in ids.iter().zip(offsets.chunks_exact(4)) {
             let extent = child_of(*id).and_then(|child| extents.get_mut(child));
             let extent = extent.ok_or_else(|| {
-                Error::bad_data(format!("a union has type id {}, expected one of its type", *id as i8))
+                Error::bad_data(format!(
+                    "a union has type id {}, expected a type id of the union's type",
+                    *id as i8
+                ))
             })?;
             extent.add(row(signed(offset))?, 1)?;
         }

@@ -65,8 +65,8 @@ fn rejects_dtypes_that_arrow_does_not_support() {
     assert_rejected(of(0, 128), &["int128"]);
     assert_rejected(of(2, 8), &["float8"]);
     assert_rejected(of(6, 1), &["bool1"]);
-    assert_rejected(of(17, 4), &["code 17 of 4 bits"]);
-    assert_rejected(of(255, 255), &["code 255 of 255 bits"]);
+    assert_rejected(of(17, 4), &["code 17 and 4 bits"]);
+    assert_rejected(of(255, 255), &["code 255 and 255 bits"]);
 }
 
 #[test]

@@ -161,7 +161,7 @@ impl Ring {
         drop(relaxed);
         self.cuda.driver.check("cuMemHostAlloc", code).map_err(|e| {
             e.context(format_args!(
-                "{bytes} bytes of pinned memory for copies from and to memory that is not pinned"
+                "cannot allocate {bytes} bytes of pinned memory for copies from and to memory that is not pinned"
             ))
         })?;
         let slab = Slab(start);

@@ -92,7 +92,7 @@ fn error_for_missing_device_lists_the_existing_devices() {
     let error = table(&account).alloc(Device::cuda(99), 1).map(|_| ()).unwrap_err();
     assert_eq!(error.code(), Code(abi::DEVICE));
     assert!(
-        error.message().starts_with("cuda:99 does not exist on this host; it has cpu, cuda:0"),
+        error.message().starts_with("cuda:99 does not exist on this host; the host has cpu, cuda:0"),
         "{error:?}"
     );
 }
@@ -107,7 +107,10 @@ fn rejects_kernels_without_a_valid_image() {
     let stream = t.stream_default(GPU).unwrap();
     let error = t.launch(stream, &add_one(), &args).unwrap_err();
     assert_eq!(error.code(), Code(abi::UNSUPPORTED));
-    assert!(error.message().contains("kernel 'add_one' on cuda:0: it has no CUDA image"), "{error:?}");
+    assert!(
+        error.message().contains("kernel 'add_one' on cuda:0: the kernel has no CUDA image"),
+        "{error:?}"
+    );
     let junk = b"this is no image";
     let kernel = abi::Kernel { image: junk.as_ptr().cast(), image_bytes: junk.len(), ..add_one() };
     let error = t.launch(stream, &kernel, &args).unwrap_err();
@@ -176,7 +179,7 @@ fn kernel_names_are_compared_by_text_and_ptx_needs_no_nul() {
     launch(&name).unwrap();
     name[..5].copy_from_slice(b"where");
     let error = launch(&name).unwrap_err();
-    assert!(error.message().contains("its image has no such function"), "{error:?}");
+    assert!(error.message().contains("the image has no such function"), "{error:?}");
     t.free(block);
 }
 
