@@ -97,7 +97,7 @@ impl Plugin {
             // drops the host object after the instance. Streams and writers hold an Arc of the
             // plugin. So the reclaimer's thread drops the instance after all streams and writers.
             (None, Some(entry)) => unsafe { Instance::create(entry, host.as_ptr()) },
-            (None, None) => Err(ApiError::internal("a plugin without code")),
+            (None, None) => Err(ApiError::internal("a plugin has no code")),
         };
         let instance = account.trace_host_call("create", create).map_err(refuse)?;
         let instance = TracedDrop::new(instance, &account, "destroy");
@@ -120,16 +120,16 @@ impl Plugin {
         let mut formats = (Vec::new(), Vec::new(), Vec::new());
         if let Some(importer) = self.interface(Instance::importer) {
             let result = account.trace_host_call("importer.formats", || importer.formats());
-            formats.0 = result.map_err(|e| e.context("its importer's formats"))?;
+            formats.0 = result.map_err(|e| e.context("the importer's formats"))?;
         }
         if let Some(exporter) = self.interface(Instance::exporter) {
             let result = account.trace_host_call("exporter.formats", || exporter.formats());
-            formats.1 = result.map_err(|e| e.context("its exporter's formats"))?;
+            formats.1 = result.map_err(|e| e.context("the exporter's formats"))?;
         }
         if let Some(encoding) = self.encoding() {
             formats.2 = account
                 .trace_host_call("encoding.ids", || encoding.ids())
-                .map_err(|e| e.context("its encodings"))?;
+                .map_err(|e| e.context("the encodings"))?;
         }
         (self.importer_formats, self.exporter_formats, self.encodings) = formats;
         Ok(())

@@ -110,12 +110,12 @@ pub enum Refusal {
     )]
     NeededLibrary(String),
     #[error(
-        "it sets the library search path '{0}' (RPATH, RUNPATH), expected none: build it without -rpath, or remove the path \
+        "the plugin sets the library search path '{0}' (RPATH, RUNPATH), expected none: build it without -rpath, or remove the path \
          with patchelf --remove-rpath"
     )]
     SearchPath(String),
     #[error(
-        "it requires an executable stack, which all threads of the process would get: link it with -z noexecstack, and \
+        "the plugin requires an executable stack, which all threads of the process would get: link it with -z noexecstack, and \
          give assembly files a section .note.GNU-stack"
     )]
     ExecutableStack,

@@ -133,7 +133,7 @@ impl Fingerprint {
         let why = match &self.signature {
             Signature::By(_) => return Ok(()),
             Signature::Missing => return Err(Refusal::Unsigned(file)),
-            Signature::Unknown => "it was made with none of the policy's `keys`".to_string(),
+            Signature::Unknown => "the signature was made with none of the policy's `keys`".to_string(),
             Signature::Bad(why) => why.clone(),
         };
         Err(Refusal::Signature { file, why })

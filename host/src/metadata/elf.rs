@@ -37,12 +37,12 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         // the header's virtual address instead of its file offset.
         if let Some(segment) = segments.iter().rfind(|s| s.p_type(LE) == elf::PT_DYNAMIC) {
             let n = segment.p_filesz(LE) / size_of::<elf::Dyn64<LittleEndian>>() as u64;
-            check_count("entries in its dynamic segment", n, MAX_DYNAMIC_ENTRIES)?;
+            check_count("entries in the dynamic segment", n, MAX_DYNAMIC_ENTRIES)?;
             let entries: &[elf::Dyn64<LittleEndian>] =
-                image.table(segment.p_vaddr(LE), n, "its dynamic segment")?;
+                image.table(segment.p_vaddr(LE), n, "the dynamic segment")?;
             // The loader reads up to the DT_NULL entry, whatever length the header declares.
             let end = entries.iter().position(|entry| entry.tag(LE) == elf::DT_NULL);
-            let end = end.ok_or_else(|| damaged("its dynamic segment has no DT_NULL entry"))?;
+            let end = end.ok_or_else(|| damaged("the dynamic segment has no DT_NULL entry"))?;
             image.dynamic = &entries[..end];
         }
         Ok(image)
@@ -52,7 +52,7 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
     pub(super) fn metadata_bytes(&self) -> Result<&'data [u8], MetadataError> {
         let (address, bytes) = self.find_symbol(abi::META_SYMBOL)?.ok_or(MetadataError::NotAPlugin)?;
         self.check_not_relocated(address, bytes)?;
-        self.read(address, bytes.min(size_of::<abi::PluginMeta>() as u64), "its metadata")
+        self.read(address, bytes.min(size_of::<abi::PluginMeta>() as u64), "the metadata")
     }
 
     /// Whether the loader would make the stacks of all threads executable. On x86-64, the loader
@@ -74,7 +74,7 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
 
     /// The string at `offset` of the string table.
     pub(super) fn string(&self, offset: u64) -> Result<String, MetadataError> {
-        let bad = || damaged("a name is outside its string table");
+        let bad = || damaged("a name is outside the string table");
         let strings = self.strings()?.ok_or_else(bad)?;
         let rest = usize::try_from(offset).ok().and_then(|o| strings.get(o..)).ok_or_else(bad)?;
         let end = rest.iter().take(MAX_NAME_BYTES).position(|b| *b == 0).ok_or_else(bad)?;
@@ -88,7 +88,7 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
 
     fn strings(&self) -> Result<Option<&'data [u8]>, MetadataError> {
         match (self.dynamic_value(elf::DT_STRTAB), self.dynamic_value(elf::DT_STRSZ)) {
-            (Some(address), Some(bytes)) => self.read(address, bytes, "its string table").map(Some),
+            (Some(address), Some(bytes)) => self.read(address, bytes, "the string table").map(Some),
             _ => Ok(None),
         }
     }
@@ -132,9 +132,9 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
             let tables = [elf::DT_SYMTAB, elf::DT_STRTAB, elf::DT_RELA, elf::DT_JMPREL, elf::DT_VERSYM];
             let starts = tables.into_iter().filter_map(|tag| self.dynamic_value(tag)?.checked_sub(address));
             let bytes = starts.filter(|bytes| *bytes > 0).min().unwrap_or(remaining);
-            self.read(address, remaining.min(bytes).min(MAX_HASH_TABLE_BYTES), "its symbol hash table")
+            self.read(address, remaining.min(bytes).min(MAX_HASH_TABLE_BYTES), "the symbol hash table")
         };
-        let bad = |_| damaged("its symbol hash table is malformed");
+        let bad = |_| damaged("the symbol hash table is malformed");
         if let Some(address) = self.dynamic_value(elf::DT_GNU_HASH) {
             let table = GnuHashTable::<Header>::parse(LE, tail(address)?).map_err(bad)?;
             // `None` for a table without symbols and for a truncated table, because neither
@@ -154,7 +154,7 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         let (Some(symbols), Some(strings)) = (self.dynamic_value(elf::DT_SYMTAB), self.strings()?) else {
             return Ok(None);
         };
-        let symbols: &[elf::Sym64<LittleEndian>] = self.table(symbols, n, "its symbol table")?;
+        let symbols: &[elf::Sym64<LittleEndian>] = self.table(symbols, n, "the symbol table")?;
         let named = |symbol: &&elf::Sym64<LittleEndian>| {
             strings
                 .get(symbol.st_name(LE) as usize..)
@@ -196,7 +196,7 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
             (Some(start), Some(bytes)) if bytes > 0 => self.table(
                 start,
                 bytes / size_of::<elf::Rela64<LittleEndian>>() as u64,
-                "its relocation table",
+                "the relocation table",
             ),
             _ => Ok(&[]),
         }
@@ -207,7 +207,7 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
     fn relr_addresses(&self) -> Result<impl Iterator<Item = u64>, MetadataError> {
         let words: &[U64<LittleEndian>] =
             match (self.dynamic_value(elf::DT_RELR), self.dynamic_value(elf::DT_RELRSZ)) {
-                (Some(start), Some(bytes)) => self.table(start, bytes / 8, "its relocation table")?,
+                (Some(start), Some(bytes)) => self.table(start, bytes / 8, "the relocation table")?,
                 _ => &[],
             };
         let mut next = 0u64;

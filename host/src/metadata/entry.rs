@@ -50,7 +50,7 @@ impl Entry {
         else {
             return Ok(None);
         };
-        let bytes = image.read(address, abi::MIN_ENTRY_BYTES as u64, "its entry")?;
+        let bytes = image.read(address, abi::MIN_ENTRY_BYTES as u64, "the entry")?;
         let number = |at: usize, length: usize| {
             let bytes = bytes.get(at..at + length).unwrap_or_default();
             bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))

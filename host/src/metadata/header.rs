@@ -29,13 +29,13 @@ fn check_ident<'data, R: ReadRef<'data>>(data: R) -> Result<(), MetadataError> {
         Ok(b"\x7fELF") => {}
         _ => return Err(MetadataError::NotElf),
     }
-    let ident = data.read_bytes_at(0, 20).map_err(|()| damaged("its file header is truncated"))?;
+    let ident = data.read_bytes_at(0, 20).map_err(|()| damaged("the file header is truncated"))?;
     let expected = format!("64-bit little-endian {}", MACHINE.0);
     match (ident[4], ident[5]) {
         (2, 1) => Ok(()),
         (1, _) => Err(MetadataError::WrongMachine { expected, got: "a 32-bit library".into() }),
         (2, 2) => Err(MetadataError::WrongMachine { expected, got: "a big-endian library".into() }),
-        _ => Err(damaged("its class or byte order is not one that ELF defines")),
+        _ => Err(damaged("ELF does not define the class or byte order")),
     }
 }
 
@@ -70,12 +70,12 @@ pub(super) fn check_count(what: &str, n: u64, max: u64) -> Result<(), MetadataEr
 /// Rejects a truncated file. The loader would map the missing bytes too, and reading them raises
 /// SIGBUS or returns zeros.
 fn check_whole<'data, R: ReadRef<'data>>(segments: &[Segment], data: R) -> Result<(), MetadataError> {
-    let bytes = data.len().map_err(|()| damaged("its length cannot be read"))?;
+    let bytes = data.len().map_err(|()| damaged("the length cannot be read"))?;
     let end = |s: &Segment| s.p_offset(LE).checked_add(s.p_filesz(LE));
     let is_inside = |s: &Segment| s.p_type(LE) != elf::PT_LOAD || end(s).is_some_and(|end| end <= bytes);
     match segments.iter().all(is_inside) {
         true => Ok(()),
-        false => Err(damaged("it is truncated: one of its segments is outside the file")),
+        false => Err(damaged("the file is truncated: one of its segments is outside the file")),
     }
 }
 
@@ -89,7 +89,7 @@ fn check_apart(segments: &[Segment], page_bytes: u64) -> Result<(), MetadataErro
         let first_page = start - start % page_bytes;
         let bytes = segment.p_memsz(LE).max(segment.p_filesz(LE));
         let next = start.checked_add(bytes).filter(|_| first_page >= end);
-        end = next.ok_or_else(|| damaged("its segments overlap or are not in ascending order"))?;
+        end = next.ok_or_else(|| damaged("the segments overlap or are not in ascending order"))?;
     }
     Ok(())
 }
@@ -103,11 +103,11 @@ fn page_bytes() -> u64 {
 /// The program headers.
 pub(super) fn segments<'data, R: ReadRef<'data>>(data: R) -> Result<&'data [Segment], MetadataError> {
     check_ident(data)?;
-    let header = Header::parse(data).map_err(|_| damaged("its file header is truncated"))?;
+    let header = Header::parse(data).map_err(|_| damaged("the file header is truncated"))?;
     check_machine(header)?;
     check_count("program headers", header.e_phnum.get(LE).into(), MAX_HEADERS)?;
     let segments =
-        header.program_headers(LE, data).map_err(|_| damaged("its program headers are truncated"))?;
+        header.program_headers(LE, data).map_err(|_| damaged("the program headers are truncated"))?;
     check_whole(segments, data)?;
     check_apart(segments, page_bytes())?;
     Ok(segments)

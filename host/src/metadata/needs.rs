@@ -53,8 +53,8 @@ impl Needs {
 
 /// The highest GLIBC_x.y among the versions that the library's symbols need.
 fn glibc<'data, R: ReadRef<'data>>(image: &Image<'data, R>) -> Result<Option<(u32, u32)>, MetadataError> {
-    let what = "its table of needed versions";
-    let malformed = || damaged("its table of needed versions is malformed");
+    let what = "the table of needed versions";
+    let malformed = || damaged("the table of needed versions is malformed");
     let (Some(mut at), Some(n)) =
         (image.dynamic_value(elf::DT_VERNEED), image.dynamic_value(elf::DT_VERNEEDNUM))
     else {

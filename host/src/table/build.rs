@@ -144,7 +144,7 @@ fn check_validity(field: &Field, column: &ColumnSlice<'_>, len: usize) -> Result
     let Some(validity) = column.validity else { return Ok(()) };
     match validity {
         Validity::Bools(bools) if bools.len() != len => {
-            return Err(format!("expected validity for {len} values, got {}", bools.len()));
+            return Err(format!("expected validity for {len} values, got validity for {}", bools.len()));
         }
         Validity::Bits(bits) if bits.len() < len.div_ceil(8) => {
             return Err(format!(

@@ -94,7 +94,7 @@ fn rejects_tables_with_too_many_entries() {
     // A program header contains the length of its segment at offset 32.
     let dynamic = segments(&whole, SEGMENT_DYNAMIC)[0];
     let (id, sentence) = changed(&[(dynamic + 32, &(4097u64 * 16).to_le_bytes())]);
-    assert!(id == "damaged" && sentence.contains("4097 entries in its dynamic segment"), "{sentence}");
+    assert!(id == "damaged" && sentence.contains("4097 entries in the dynamic segment"), "{sentence}");
 }
 
 #[test]

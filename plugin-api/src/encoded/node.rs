@@ -77,7 +77,7 @@ impl<'a> EncodedNode<'a> {
     pub fn schema(&self) -> Result<&'a abi::ArrowSchema> {
         // SAFETY: the pointer is null, or points to a schema that is valid for as long as the
         // array.
-        unsafe { self.raw().schema.as_ref() }.ok_or_else(|| self.wrong("it has no schema"))
+        unsafe { self.raw().schema.as_ref() }.ok_or_else(|| self.wrong("the node has no schema"))
     }
 
     /// The logical type as a Vortex DType flatbuffer; `None` if the node has a schema.

@@ -195,7 +195,7 @@ fn rejects_inconsistent_fields_with_a_correct_checksum() {
         ("bytes of an id", 80, &max[..2], "an id of 65535 bytes"),
         ("bytes of an id", 80, &[0], "node 0"),
         ("a type's kind", 82, &[3], "a type of kind 3"),
-        ("a type's kind", 82, &[2], "its type: "),
+        ("a type's kind", 82, &[2], "the type: "),
         ("reserved bytes", 83, &[1], "are not 0"),
         ("buffers of a node", 84, &max[..4], "but its nodes have"),
         ("buffers of a node", 84, &[1], "buffers"),

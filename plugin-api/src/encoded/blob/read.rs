@@ -159,11 +159,11 @@ fn node(from: &mut Fields<'_>) -> Result<NodeParts> {
              expected at most {MAX_ID_BYTES}, {MAX_METADATA_BYTES} and {MAX_METADATA_BYTES} bytes"
         )));
     }
-    let encoding = from.text(id_bytes, "its id")?.to_owned();
+    let encoding = from.text(id_bytes, "the id")?.to_owned();
     let logical_type = from.take(type_bytes)?;
     let logical_type = match kind {
         TYPE_DTYPE => LogicalType::Dtype(logical_type.to_vec()),
-        TYPE_SCHEMA => LogicalType::Schema(schema::read(logical_type).map_err(|e| e.context("its type"))?),
+        TYPE_SCHEMA => LogicalType::Schema(schema::read(logical_type).map_err(|e| e.context("the type"))?),
         other => {
             return Err(wrong(format_args!(
                 "a node has a type of kind {other}, expected kind {TYPE_DTYPE} or {TYPE_SCHEMA}"

@@ -77,7 +77,7 @@ fn write_node(header: &mut Vec<u8>, node: EncodedNode<'_>) -> Result<()> {
         None => (TYPE_SCHEMA, unsafe { schema::write(node.schema()?) }.map_err(|e| e.context(node.path()))?),
     };
     let (id, metadata) = (node.encoding().as_bytes(), node.metadata());
-    let too_long = |_| node.wrong("its id, type or metadata is too long");
+    let too_long = |_| node.wrong("the id, type or metadata is too long");
     let count = |n: usize| u32::try_from(n).map(u32::to_le_bytes).map_err(too_long);
     header.reserve(NODE_BYTES + id.len() + logical_type.len() + metadata.len() + RECORD_ALIGNMENT);
     header.extend(node.length().to_le_bytes());

@@ -104,7 +104,7 @@ fn read_field(field: arrow_ipc::Field<'_>, strings: &Strings<'_>, depth: usize) 
         .collect::<Result<Vec<_>>>()?;
     let fields = children.iter().map(|child| child.field.clone()).collect();
     let plain = types_read::read(field, fields, strings)?;
-    let name = strings.name(field.name().unwrap_or_default(), "its name")?;
+    let name = strings.name(field.name().unwrap_or_default(), "the name")?;
     let new_field = |data_type: DataType| {
         let metadata = match data_type {
             DataType::Dictionary(..) => read_dictionary_metadata(field.custom_metadata(), strings),

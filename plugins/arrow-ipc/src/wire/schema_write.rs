@@ -87,8 +87,9 @@ fn write_encoding<'a>(
     index: &DataType,
     ordered: bool,
 ) -> Result<WIPOffset<arrow_ipc::DictionaryEncoding<'a>>> {
-    let index = types_write::int(b, index)
-        .ok_or_else(|| Error::invalid_argument(format!("dictionary indices of type {index}")))?;
+    let index = types_write::int(b, index).ok_or_else(|| {
+        Error::invalid_argument(format!("dictionary indices of type {index}, expected an integer type"))
+    })?;
     let mut builder = DictionaryEncodingBuilder::new(b);
     builder.add_id(id);
     builder.add_indexType(index);

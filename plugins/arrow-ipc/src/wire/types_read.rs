@@ -48,7 +48,7 @@ pub fn read(field: arrow_ipc::Field<'_>, children: Vec<FieldRef>, strings: &Stri
         Type::Time => time(field.type_as_time().ok_or_else(missing)?)?,
         Type::Timestamp => {
             let timestamp = field.type_as_timestamp().ok_or_else(missing)?;
-            let zone = timestamp.timezone().map(|zone| strings.name(zone, "its time zone")).transpose()?;
+            let zone = timestamp.timezone().map(|zone| strings.name(zone, "the time zone")).transpose()?;
             DataType::Timestamp(time_unit(timestamp.unit())?, zone.map(Into::into))
         }
         Type::Duration => {

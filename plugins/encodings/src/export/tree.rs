@@ -316,7 +316,7 @@ impl<'a> Tree<'a> {
         codes: &DataType,
         values: &DataType,
     ) -> Result<()> {
-        let dictionary = array.dictionary().ok_or_else(|| Error::internal("a dictionary without values"))?;
+        let dictionary = array.dictionary().ok_or_else(|| Error::internal("a dictionary has no values"))?;
         // Non-null codes are not negative, so they have the same values in the unsigned type.
         let codes = unsigned(codes)?;
         let nullable = field.is_nullable();

@@ -55,7 +55,7 @@ pub(super) const DAYS: u8 = 4;
 /// nested deeper than [`MAX_DEPTH`].
 pub fn read(bytes: &[u8]) -> Result<Field> {
     let buffer = Flatbuffer::new(bytes);
-    buffer.root().and_then(|root| field("", root, 0)).map_err(|e| e.context("its type"))
+    buffer.root().and_then(|root| field("", root, 0)).map_err(|e| e.context("the type"))
 }
 
 fn field(name: &str, dtype: Table<'_, '_>, depth: usize) -> Result<Field> {
@@ -91,7 +91,7 @@ fn field(name: &str, dtype: Table<'_, '_>, depth: usize) -> Result<Field> {
 
 fn element(list: Table<'_, '_>, depth: usize) -> Result<FieldRef> {
     let dtype = list.table(0, "the type of its elements")?;
-    Ok(Arc::new(field("item", dtype, depth + 1).map_err(|e| e.context("its elements"))?))
+    Ok(Arc::new(field("item", dtype, depth + 1).map_err(|e| e.context("the elements"))?))
 }
 
 fn children(kind: Table<'_, '_>, depth: usize) -> Result<Fields> {
@@ -111,12 +111,12 @@ fn children(kind: Table<'_, '_>, depth: usize) -> Result<Fields> {
 }
 
 fn map(kind: Table<'_, '_>, depth: usize) -> Result<DataType> {
-    let key = field("key", kind.table(0, "its keys' type")?, depth + 1).map_err(|e| e.context("its keys"))?;
+    let key = field("key", kind.table(0, "the keys' type")?, depth + 1).map_err(|e| e.context("the keys"))?;
     if key.is_nullable() {
         return Err(Error::bad_data("a map's keys are nullable, expected keys without nulls"));
     }
-    let value = kind.table(1, "its values' type")?;
-    let value = field("value", value, depth + 1).map_err(|e| e.context("its values"))?;
+    let value = kind.table(1, "the values' type")?;
+    let value = field("value", value, depth + 1).map_err(|e| e.context("the values"))?;
     let entries = Field::new("entries", DataType::Struct(vec![key, value].into()), false);
     Ok(DataType::Map(Arc::new(entries), kind.bool(2)?))
 }
@@ -135,7 +135,7 @@ fn extension(name: &str, kind: Table<'_, '_>, depth: usize) -> Result<Field> {
         return Err(Error::bad_data("an extension type has no name"));
     }
     let in_extension = |e: Error| e.context(format_args!("extension type '{}'", id.escape_debug()));
-    let storage = kind.table(1, "its storage's type").map_err(in_extension)?;
+    let storage = kind.table(1, "the storage's type").map_err(in_extension)?;
     let storage = field(name, storage, depth + 1).map_err(in_extension)?;
     if let Some(temporal) = temporal(id, metadata, storage.data_type()).map_err(in_extension)? {
         return Ok(storage.with_data_type(temporal));
@@ -145,7 +145,7 @@ fn extension(name: &str, kind: Table<'_, '_>, depth: usize) -> Result<Field> {
             "the storage is an extension type too, but Arrow's extension types cannot be nested",
         )));
     }
-    let id = without_nul(id, "its name")?;
+    let id = without_nul(id, "the name")?;
     let mut extension_pairs = vec![(EXTENSION_NAME.as_bytes(), id.as_bytes())];
     if !metadata.is_empty() {
         extension_pairs.push((EXTENSION_METADATA.as_bytes(), metadata));
@@ -197,7 +197,7 @@ fn zone(metadata: &[u8]) -> Result<Option<Arc<str>>> {
     })?;
     let zone = std::str::from_utf8(zone)
         .map_err(|e| Error::bad_data(format!("the time zone is not valid UTF-8: {e}")))?;
-    Ok(Some(without_nul(zone, "its time zone")?.into()))
+    Ok(Some(without_nul(zone, "the time zone")?.into()))
 }
 
 /// Rejects text that contains a NUL, because a C string would end at the NUL.

@@ -135,10 +135,16 @@ fn map(
     depth: usize,
 ) -> Result<Written> {
     let DataType::Struct(pair) = entries.data_type() else {
-        return Err(Error::bad_data(format!("a map of {}, expected a struct", entries.data_type())));
+        return Err(Error::bad_data(format!(
+            "a map has entries of type {}, expected a struct",
+            entries.data_type()
+        )));
     };
     let [key, value] = pair.as_ref() else {
-        return Err(Error::bad_data(format!("a map of {} fields, expected a key and a value", pair.len())));
+        return Err(Error::bad_data(format!(
+            "a map has entries of {} fields, expected a key and a value",
+            pair.len()
+        )));
     };
     let (key, value) = (child(b, key, depth)?, child(b, value, depth)?);
     Ok(bare(b, tag::MAP, |b| {
@@ -159,7 +165,7 @@ fn temporal(b: &mut Builder<'_>, data_type: &DataType, nullable: bool) -> Result
             let zone = zone.as_deref().unwrap_or_default();
             let length = u16::try_from(zone.len()).map_err(|_| {
                 Error::unsupported(format!(
-                    "a time zone of {} bytes, expected at most {}",
+                    "a time zone has {} bytes, expected at most {}",
                     zone.len(),
                     u16::MAX
                 ))

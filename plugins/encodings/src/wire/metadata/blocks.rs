@@ -93,7 +93,7 @@ fn whole_blocks(count: usize, offset: u32, length: usize, what: &str) -> Result<
     let needed = length.checked_add(offset as usize);
     if !count.is_multiple_of(BLOCK as usize) || needed.is_none_or(|needed| needed > count) {
         return Err(Error::bad_data(format!(
-            "{count} {what}, expected a multiple of {} that holds {length} values after {offset}",
+            "{count} {what}, expected a multiple of {} that holds {length} values after offset {offset}",
             BLOCK
         )));
     }

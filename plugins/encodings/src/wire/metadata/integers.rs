@@ -46,7 +46,7 @@ impl BitPacked {
 /// `fastlanes.for`: the reference that is added to every value of type `of`.
 pub fn reference(metadata: &[u8], of: PType) -> Result<Number> {
     of.int("values with a reference")?;
-    number(metadata, of).map_err(|e| e.context("its reference"))
+    number(metadata, of).map_err(|e| e.context("the reference"))
 }
 
 /// `vortex.sequence`: value i is `base + i * multiplier`.
@@ -70,7 +70,7 @@ impl Sequence {
             _ => Ok(()),
         })?;
         let parsed =
-            Self { base: required(base, "its base")?, multiplier: required(multiplier, "its step")? };
+            Self { base: required(base, "the base")?, multiplier: required(multiplier, "the step")? };
         let first = parsed.base.int().unwrap_or_default();
         let last = (length.saturating_sub(1) as i128).checked_mul(parsed.multiplier);
         let last = last.and_then(|steps| steps.checked_add(first));

@@ -42,7 +42,7 @@ fn for_each_field<'a>(metadata: &'a [u8], mut take: impl FnMut(u32, Value<'a>) -
             let (number, value) = field?;
             take(number, value).map_err(|e| in_field(e, number))
         })
-        .map_err(|e| e.context("its metadata"))
+        .map_err(|e| e.context("the metadata"))
 }
 
 /// Reads a primitive type. If the field is absent, the type has number 0, which is u8.
@@ -72,7 +72,7 @@ fn set_once<T>(slot: &mut Option<T>, value: T) -> Result<()> {
 
 /// Rejects an absent field.
 fn required<T>(value: Option<T>, what: &str) -> Result<T> {
-    value.ok_or_else(|| Error::bad_data(format!("its metadata: {what} is missing")))
+    value.ok_or_else(|| Error::bad_data(format!("the metadata: {what} is missing")))
 }
 
 #[cfg(test)]

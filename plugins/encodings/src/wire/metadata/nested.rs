@@ -89,7 +89,7 @@ impl Sparse {
             1 => set_once(&mut patches, Patches::read(value.bytes()?, length)?),
             _ => Ok(()),
         })?;
-        Ok(Self { patches: required(patches, "its patches")? })
+        Ok(Self { patches: required(patches, "the patches")? })
     }
 }
 

@@ -109,7 +109,7 @@ fn rejects_sequences_that_overflow() {
     assert_eq!(Sequence::read(&hex(&max), PType::U64, 2).unwrap().multiplier, u64::MAX.into());
     assert!(Sequence::read(&hex(&max), PType::U64, usize::MAX).is_err());
     assert!(
-        message(Sequence::read(&hex("0a021813"), PType::I64, 1).unwrap_err()).contains("its step is missing")
+        message(Sequence::read(&hex("0a021813"), PType::I64, 1).unwrap_err()).contains("the step is missing")
     );
     assert!(Sequence::read(&hex("0a02181312021001"), PType::F64, 1).is_err());
 }
