@@ -302,7 +302,7 @@ def nested_lists(depth):
 
 @pytest.mark.parametrize("depth", [64, 65, 1000, 10_000])
 def test_rejects_types_that_are_too_deep(session, depth):
-    with pytest.raises(cd.UnsupportedError, match="vortex.null: .*64 deep"):
+    with pytest.raises(cd.UnsupportedError, match="vortex.null: .*64 levels deep"):
         session.from_vortex(Exporter(Tree("vortex.null", nested_lists(depth), 1)))
 
 

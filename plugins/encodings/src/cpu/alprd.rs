@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(error(47, &[]), "ALP-RD: expected right parts of 48 to 63 bits, got 47");
         assert_eq!(error(64, &[]), "ALP-RD: expected right parts of 48 to 63 bits, got 64");
         assert_eq!(error(48, &[0; 9]), "ALP-RD: expected at most 8 left parts, got 9");
-        assert_eq!(error(60, &[15, 16]), "ALP-RD: expected left parts of 4 bits, got 16");
+        assert_eq!(error(60, &[15, 16]), "ALP-RD: left part 16 does not fit into 4 bits");
         assert!(Cut::<u32>::new(15, &[]).is_err() && Cut::<u32>::new(u32::MAX, &[]).is_err());
     }
 
@@ -160,7 +160,7 @@ mod tests {
         let cut = Cut::<u32>::new(28, &[1]).unwrap();
         let mut out = [0u32; 4];
         let e = cut.patch(&[1u8], 0, &[16], &mut out).unwrap_err();
-        assert_eq!(e.message(), "ALP-RD: expected left parts of 4 bits, got 16");
+        assert_eq!(e.message(), "ALP-RD: left part 16 does not fit into 4 bits");
         assert!(
             cut.patch(&[4u8], 0, &[1], &mut out).is_err() && cut.patch(&[1u8], 0, &[], &mut out).is_err()
         );

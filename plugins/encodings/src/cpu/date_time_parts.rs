@@ -178,8 +178,10 @@ mod tests {
         let days: &[i64] = &[1, 106_752, -3];
         let error =
             |parts: &[_], len| combine(parts, None, &mut vec![0; len]).unwrap_err().message().to_owned();
-        let expected =
-            format!("timestamps: expected sums of 64 bits, got {} at index 1", 106_752 * i128::from(day));
+        let expected = format!(
+            "timestamps: the sum at index 1 does not fit into 64 bits: {}",
+            106_752 * i128::from(day)
+        );
         assert_eq!(error(&[(days.into(), day)], 3), expected);
         let mut out = [0; 3];
         combine(&[(days.into(), day)], Some(Bits::new(&[0b101], 0, 3).unwrap()), &mut out).unwrap();
@@ -187,7 +189,7 @@ mod tests {
         let ends = [(Part::I64(&[i64::MAX]), 1), (Part::U8(&[1]), 1)];
         assert_eq!(
             error(&ends, 1),
-            format!("timestamps: expected sums of 64 bits, got {} at index 0", 1i128 << 63)
+            format!("timestamps: the sum at index 0 does not fit into 64 bits: {}", 1i128 << 63)
         );
         error(&[(Part::U64(&[u64::MAX]), 1)], 1);
         error(&[(Part::U64(&[u64::MAX]), i64::MAX); 5], 1);

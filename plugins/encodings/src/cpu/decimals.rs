@@ -67,7 +67,7 @@ mod tests {
             let numbers = [[5, 0], wrong];
             let e = narrow_from_256(&numbers, None, &mut out[..2]).unwrap_err();
             let expected = format!(
-                "decimals: expected numbers of 128 bits, got {:#x} in the upper half at index 1",
+                "decimals: the value at index 1 does not fit into 128 bits: its upper half is {:#x}",
                 wrong[1]
             );
             assert_eq!(e.message(), expected);

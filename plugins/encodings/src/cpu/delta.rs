@@ -136,9 +136,9 @@ mod tests {
             decode(&vec![0; bases], &vec![0; deltas], offset, &mut out).unwrap_err().message().to_owned()
         };
         assert_eq!(error(16, 1024, 1024, 0), "delta: expected an offset below 1024, got 1024");
-        let blocks = "delta: expected whole blocks of 1024 for";
-        assert_eq!(error(16, 1023, 0, 1), format!("{blocks} 1 values after 0, got 1023"));
-        assert_eq!(error(16, 1024, 1, 1024), format!("{blocks} 1024 values after 1, got 1024"));
+        let blocks = "delta: expected whole blocks of 1024 deltas for";
+        assert_eq!(error(16, 1023, 0, 1), format!("{blocks} 1 values after offset 0, got 1023 deltas"));
+        assert_eq!(error(16, 1024, 1, 1024), format!("{blocks} 1024 values after offset 1, got 1024 deltas"));
         assert_eq!(error(15, 1024, 0, 1), "delta: bases, one per lane: expected 16, got 15");
     }
 }

@@ -96,16 +96,16 @@ mod tests {
         };
         assert_eq!(
             error(&[1, 1], 0),
-            "patches: expected strictly increasing indices, got 1 after 1 as number 1"
+            "patches: expected strictly increasing indices, got 1 after 1 at position 1"
         );
         assert_eq!(
             error(&[4, 3], 0),
-            "patches: expected strictly increasing indices, got 3 after 4 as number 1"
+            "patches: expected strictly increasing indices, got 3 after 4 at position 1"
         );
         let outside = "patches: expected indices from";
-        assert_eq!(error(&[1, 10], 0), format!("{outside} 0 to below 0 + 10, got 10 as number 1"));
-        assert_eq!(error(&[6, 9], 7), format!("{outside} 7 to below 7 + 10, got 6 as number 0"));
-        assert_eq!(error(&[65535], 0), format!("{outside} 0 to below 0 + 10, got 65535 as number 0"));
+        assert_eq!(error(&[1, 10], 0), format!("{outside} 0 to below 0 + 10, got 10 at position 1"));
+        assert_eq!(error(&[6, 9], 7), format!("{outside} 7 to below 7 + 10, got 6 at position 0"));
+        assert_eq!(error(&[65535], 0), format!("{outside} 0 to below 0 + 10, got 65535 at position 0"));
         assert!(for_each_patch(&[u64::MAX], 0, usize::MAX, |_, _| ()).is_err());
     }
 

@@ -141,22 +141,22 @@ mod tests {
         };
         let all = runs(&indices, None);
         assert_eq!(error(all, 1024, &mut out), "rle: expected an offset below 1024, got 1024");
-        let blocks = "rle: expected whole blocks of 1024 for 3072 values after";
-        assert_eq!(error(all, 1, &mut out), format!("{blocks} 1, got 3072"));
+        let blocks = "rle: expected whole blocks of 1024 indices for 3072 values after offset";
+        assert_eq!(error(all, 1, &mut out), format!("{blocks} 1, got 3072 indices"));
         let short = runs(&indices[..3071], None);
-        assert_eq!(error(short, 0, &mut out), format!("{blocks} 0, got 3071"));
+        assert_eq!(error(short, 0, &mut out), format!("{blocks} 0, got 3071 indices"));
         let valid = Some(Bits::new(&[0; 384], 0, 3071).unwrap());
         assert!(error(runs(&indices, valid), 0, &mut out).starts_with("rle: validity bits"));
         let begins = |begins| Runs { begins, ..all };
         let expected = "rle: begins of dictionaries, one per block: expected 3, got 2";
         assert_eq!(error(begins(&[0, 2]), 0, &mut out), expected);
         for (wrong, got) in [
-            (&[7, 6, 10], "7 on, got 7 to 6 for block 0"),
-            (&[7, 9, 8], "7 on, got 9 to 8 for block 1"),
-            (&[0, 2, 7], "0 on, got 2 to 7 for block 1"),
-            (&[7, 14, 14], "7 on, got 7 to 14 for block 0"),
+            (&[7, 6, 10], "7 on, got values 7 to 6 for block 0"),
+            (&[7, 9, 8], "7 on, got values 9 to 8 for block 1"),
+            (&[0, 2, 7], "0 on, got values 2 to 7 for block 1"),
+            (&[7, 14, 14], "7 on, got values 7 to 14 for block 0"),
         ] {
-            let expected = format!("rle: expected dictionaries within 6 values from {got}");
+            let expected = format!("rle: expected a dictionary within the 6 values from {got}");
             assert_eq!(error(begins(wrong), 0, &mut out), expected);
         }
     }

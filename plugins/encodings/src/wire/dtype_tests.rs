@@ -190,7 +190,7 @@ fn rejects_types_nested_too_deep_on_write() {
     let most = field(nested(MAX_DEPTH), true);
     let bytes = write(&most).unwrap();
     assert_eq!(dtype::read(&bytes).unwrap(), most);
-    assert!(write(&field(nested(MAX_DEPTH + 1), true)).unwrap_err().message().contains("64 deep"));
+    assert!(write(&field(nested(MAX_DEPTH + 1), true)).unwrap_err().message().contains("64 levels deep"));
 }
 
 #[test]
@@ -210,8 +210,8 @@ fn rejects_types_nested_too_deep_on_read() {
         b.finished_data().to_vec()
     };
     assert!(dtype::read(&nested(MAX_DEPTH)).is_ok());
-    assert!(message_of(&nested(MAX_DEPTH + 1)).contains("64 deep"));
-    assert!(message_of(&nested(20_000)).contains("64 deep"));
+    assert!(message_of(&nested(MAX_DEPTH + 1)).contains("64 levels deep"));
+    assert!(message_of(&nested(20_000)).contains("64 levels deep"));
 }
 
 /// Nested structs in which both fields refer to the same struct. Each level takes only a few bytes,
