@@ -338,7 +338,7 @@ fn rejects_invalid_units_and_storage_of_temporal_types() {
         ("vortex.timestamp", &[3, 4, 0, 65, 66, 67], i64, "declares 4 bytes, but 3 are left"),
         ("vortex.timestamp", &[3, 1, 0, 0xff], i64, "not valid UTF-8"),
         ("vortex.timestamp", &[3, 1, 0, 0], i64, "contains a NUL"),
-        ("", &[], i64, "without a name"),
+        ("", &[], i64, "has no name"),
     ] {
         let error = read(id, metadata, ptype).unwrap_err();
         assert!(error.message().contains(expected), "{error}");
