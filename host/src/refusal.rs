@@ -77,7 +77,7 @@ pub enum Refusal {
     #[error(transparent)]
     Metadata(MetadataError),
     #[error(
-        "built for ABI {}.{}, expected {}.{}: get the plugin's build for this host",
+        "the plugin was built for ABI {}.{}, expected {}.{}: get the plugin's build for this host",
         got.0, got.1, abi::ABI_MAJOR, abi::ABI_MINOR
     )]
     AbiVersion { got: (u32, u32) },

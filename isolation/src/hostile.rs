@@ -206,7 +206,7 @@ impl ReportedFormats {
 
 impl Plugin for ReportedFormats {
     fn create(_: Host) -> Result<Self> {
-        Err(Error::internal("created from the formats of a process only"))
+        Err(Error::internal("this plugin can be created only from the formats of a process"))
     }
 
     fn importer(&self) -> Option<&dyn Importer> {

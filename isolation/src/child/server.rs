@@ -194,7 +194,7 @@ impl Server {
         let device = self.device.clone()?;
         let mut files = files.into_iter();
         let (Some(file), None) = (files.next(), files.next()) else {
-            return Err(Error::invalid_argument("a plugin consists of one file"));
+            return Err(Error::invalid_argument("expected one file for the plugin, got none or several"));
         };
         limit_memory(memory_limit, device.is_some())?;
         let limit = usize::try_from(memory_limit).ok().filter(|limit| *limit > 0);

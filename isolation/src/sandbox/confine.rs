@@ -64,7 +64,7 @@ pub fn confine(device: Option<Device>, stream: impl FnOnce(Device) -> Result<Str
     })?;
     restrict_files(device.is_some())?;
     if let Some(device) = device {
-        let failed = |e: Error| e.context(format_args!("{device} in a plugin's own process"));
+        let failed = |e: Error| e.context(format_args!("cannot start {device} in a plugin's own process"));
         stream(device).and_then(|stream| start(&stream)).map_err(failed)?;
     }
     filter_system_calls(device.is_some())

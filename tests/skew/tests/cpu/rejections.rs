@@ -58,6 +58,6 @@ fn rejects_plugin_whose_range_excludes_this_host() {
 #[test]
 fn rejects_plugin_that_exports_only_symbols_of_another_major_version() {
     let flags = ["-DENTRY=crossdock_plugin_v2", "-DMETA=crossdock_plugin_meta_v2"];
-    let message = "not a Crossdock plugin: the file exports no data symbol 'crossdock_plugin_meta_v1'";
+    let message = "the file is not a Crossdock plugin: it exports no data symbol 'crossdock_plugin_meta_v1'";
     assert_rejected("next-symbols", &flags, "not-a-plugin", message);
 }
