@@ -147,6 +147,13 @@ impl DeviceArray {
         self
     }
 
+    /// Replaces the fields of a struct array by others of the same length.
+    pub(crate) fn with_fields(mut self, data_type: DataType, children: Vec<DeviceArray>) -> Result<Self> {
+        (self.data_type, self.children) = (data_type, children);
+        (self.depth, self.device) = (1, None);
+        self.checked()
+    }
+
     /// Returns values `offset..offset + len` of the array, without copying their buffers.
     pub fn slice(&self, offset: usize, len: usize) -> Result<Self> {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {

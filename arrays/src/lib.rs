@@ -23,6 +23,7 @@ mod nullability;
 mod nulls;
 mod numbers;
 mod print;
+mod projection;
 mod sizes;
 pub mod take;
 mod validate;
@@ -30,11 +31,11 @@ mod validate;
 pub use array::DeviceArray;
 pub use batch::DeviceBatch;
 pub use c::{
-    ArrayQueue, Arrays, DataStream, DeviceStream, StreamSchema, batch_schema, check_batch_array,
-    check_last_offsets, export_array, export_batch, export_batch_to_external, export_device_array,
-    export_field, export_plain, export_schema, import_array, import_batch, import_device_array, import_field,
-    import_field_ref, import_field_replacing, import_result, import_schema, import_schema_ref, on_cpu,
-    plain_values,
+    ArrayQueue, Arrays, DataStream, DeviceStream, NextArray, StreamSchema, batch_schema, check_batch_array,
+    check_last_offsets, export_array, export_batch, export_batch_to_external, export_data_stream,
+    export_device_array, export_device_stream, export_field, export_plain, export_schema, import_array,
+    import_batch, import_device_array, import_field, import_field_ref, import_field_replacing, import_result,
+    import_schema, import_schema_ref, on_cpu, plain_values,
 };
 pub use call::call_stream;
 pub use cast::{can_cast, cast};
@@ -45,6 +46,7 @@ pub use layout::{BufferKind, Layout};
 pub use nullability::{check_nullability, find_forbidden_nulls};
 pub use nulls::count_nulls;
 pub use print::{cells, format_batch, header, lines};
+pub use projection::Projection;
 pub use validate::{Level, validate};
 
 /// Maximum nesting depth of schemas and arrays. The column itself is level 1.

@@ -6,7 +6,7 @@ use std::time::Instant;
 use arrow_schema::{DataType, Field, Schema};
 use crossdock::memory::Backend;
 use crossdock_arrays::{DeviceArray, DeviceBatch, export_batch, export_schema};
-use crossdock_plugin_api::{CallSettings, Device, Input, Options};
+use crossdock_plugin_api::{CallSettings, Device, Input, Options, ReadRequest};
 
 use crate::table::Table;
 use crate::{Bench, Result};
@@ -87,7 +87,8 @@ fn measure(rows: usize, device: Device) -> Result<(Vec<u64>, Vec<u64>)> {
         }
         let input = Input::Capsules(capsules.into());
         let importer = plugin.importer()?;
-        let mut reader = importer.open(&call, "arrow-c-device", input, Some(&schema), &Options::new())?;
+        let mut reader =
+            importer.open(&call, input, &ReadRequest::new("arrow-c-device").with_schema(Some(&*schema)))?;
         loop {
             let start = Instant::now();
             let Some(batch) = reader.next(&call)? else { break };

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use arrow_schema::{DataType, Field, Schema};
 use crossdock_arrays::{DeviceArray, DeviceBatch, export_batch, export_schema};
-use crossdock_plugin_api::{CallSettings, Device, Input, Options};
+use crossdock_plugin_api::{CallSettings, Device, Input, Options, ReadRequest};
 
 use crate::table::Table;
 use crate::{Bench, Result};
@@ -57,7 +57,11 @@ fn measure(columns: usize, rows: usize) -> Result<(Vec<u64>, Vec<u64>)> {
         let capsules = writer.write(&call, batch)?;
         exports.push(start.elapsed().as_nanos() as u64);
         let start = Instant::now();
-        let mut reader = importer.open(&call, "dlpack", Input::Capsules(capsules.into()), None, &options)?;
+        let mut reader = importer.open(
+            &call,
+            Input::Capsules(capsules.into()),
+            &ReadRequest::new("dlpack").with_options(&options),
+        )?;
         let batch = reader.next(&call)?;
         imports.push(start.elapsed().as_nanos() as u64);
         if batch.is_none() {

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crossdock::source::Input;
 use crossdock::{ReadOptions, Session};
-use crossdock_plugin_api::{CallSettings, Device, Options, Validate};
+use crossdock_plugin_api::{CallSettings, Device, Options, ReadRequest, Validate};
 
 use crate::table::Table;
 use crate::{Bench, Result};
@@ -54,7 +54,7 @@ pub fn mapped(bench: &Bench, table: &mut Table) -> Result<()> {
         let input = Input::open(&path, session.cancel_flag())?;
         let source = crossdock_plugin_api::Source::new(input.shared());
         let input = crossdock_plugin_api::Input::Source(source);
-        let mut reader = importer.importer()?.open(&call, "arrow-ipc-file", input, None, &Options::new())?;
+        let mut reader = importer.importer()?.open(&call, input, &ReadRequest::new("arrow-ipc-file"))?;
         let schema = reader.schema()?;
         let first = Options::new().with("schema", "first");
         let mut writer = exporter.exporter()?.begin(&call, "arrow-c-device", &schema, &first, None)?;

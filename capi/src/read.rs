@@ -34,6 +34,7 @@ unsafe fn read(
                 from: arguments::optional_text(settings.format, "format")?,
                 options: arguments::options(settings.options, settings.n_options)?,
                 progress: arguments::progress(settings.progress, settings.progress_data),
+                ..ReadOptions::default()
             };
             (settings, options)
         };

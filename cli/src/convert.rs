@@ -1,5 +1,6 @@
 //! `crossdock convert`: converts a table from one format to another.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -34,6 +35,32 @@ impl ColumnNames {
     }
 }
 
+/// The value of `--rows`.
+#[derive(Clone, Debug, PartialEq)]
+struct RowRanges(Vec<Range<u64>>);
+
+impl RowRanges {
+    fn parse(text: &str) -> Result<Self, String> {
+        let wrong = |part: &str| format!("'{part}': expected ascending ranges A:B of row numbers");
+        let number = |part: &str, default: u64| match part {
+            "" => Some(default),
+            _ => part.parse().ok(),
+        };
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for part in text.split(',') {
+            let (begin, end) = part.split_once(':').ok_or_else(|| wrong(part))?;
+            let (Some(begin), Some(end)) = (number(begin, 0), number(end, u64::MAX)) else {
+                return Err(wrong(part));
+            };
+            if end < begin || ranges.last().is_some_and(|last| begin < last.end) {
+                return Err(wrong(part));
+            }
+            ranges.push(begin..end);
+        }
+        Ok(Self(ranges))
+    }
+}
+
 #[derive(Args)]
 #[command(after_help = "\
 The format of IN is recognised by its first bytes, or by its file extension if these do not suffice. The format of OUT is
@@ -44,6 +71,7 @@ Examples:
   crossdock convert a.arrow b.arrows
   crossdock convert --via arrow-c-device a.arrow b.arrow   Export each batch to that format and import it again
   crossdock convert --columns name,price --json a.arrow b.arrow
+  crossdock convert --rows 100:200 a.arrow b.arrow
   crossdock convert a.arrow - | consumer
 
 --json prints one object, on standard error if OUT is standard output:
@@ -76,9 +104,16 @@ pub struct Convert {
     #[arg(long, value_name = "PLUGIN")]
     via: Vec<String>,
     /// The columns to convert, in this order and separated by commas; \, is a comma in a name and
-    /// \\ a backslash
+    /// \\ a backslash. a.b is the field b of the struct a, or, without such a field, the column a.b
     #[arg(long, value_name = "NAMES", value_parser = ColumnNames::parse)]
     columns: Option<ColumnNames>,
+    /// The rows to convert, as positions in IN: A:B, without the row B; A: to the end; :B from the
+    /// start. Several ranges are ascending and separated by commas
+    #[arg(long, value_name = "A:B,...", value_parser = RowRanges::parse)]
+    rows: Option<RowRanges>,
+    /// The maximum number of rows to convert
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
     /// Reads IN instead of mapping it, which costs a copy but allows other processes to change or
     /// truncate IN
     #[arg(long)]
@@ -162,6 +197,12 @@ impl Convert {
         if let Some(ColumnNames(columns)) = self.columns {
             conversion = conversion.columns(columns);
         }
+        if let Some(RowRanges(rows)) = self.rows {
+            conversion = conversion.rows(rows);
+        }
+        if let Some(rows) = self.limit {
+            conversion = conversion.limit(rows);
+        }
         for name in self.via {
             conversion = conversion.via(name);
         }
@@ -236,7 +277,17 @@ fn json_report(report: &Report, leaks: &[Leak], host: &Host) -> serde_json::Valu
 
 #[cfg(test)]
 mod tests {
-    use super::ColumnNames;
+    use super::{ColumnNames, RowRanges};
+
+    #[test]
+    fn row_ranges_may_be_open_but_must_ascend() {
+        let rows = |text| RowRanges::parse(text).map(|RowRanges(rows)| rows);
+        assert_eq!(rows("2:5"), Ok(vec![2..5]));
+        assert_eq!(rows(":3,3:4,7:"), Ok(vec![0..3, 3..4, 7..u64::MAX]));
+        for text in ["", "5", "5:2", "0:3,2:4", "a:b", "1:2:3", "-1:2"] {
+            assert!(rows(text).unwrap_err().contains("ascending"), "{text}");
+        }
+    }
 
     #[test]
     fn column_names_may_contain_commas_and_backslashes() {

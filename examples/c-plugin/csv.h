@@ -41,9 +41,8 @@ typedef struct csv_options {
 bool csv_parse_options(task* t, csv_options* out, bool reading, crossdock_str format, const crossdock_option* options,
                        size_t n_options);
 
-crossdock_code csv_open(crossdock_instance*, const crossdock_call*, crossdock_str format, const crossdock_input*,
-                        const struct ArrowSchema*, const crossdock_option*, size_t n_options,
-                        crossdock_batch_stream* out, crossdock_error*);
+crossdock_code csv_open(crossdock_instance*, const crossdock_call*, const crossdock_read_request* request,
+                        crossdock_batch_stream* out, crossdock_error* err);
 crossdock_code csv_plan(crossdock_instance*, const crossdock_call*, crossdock_str format, const struct ArrowSchema*,
                         crossdock_device from, const crossdock_option*, size_t n_options, crossdock_plan* out,
                         crossdock_error*);

@@ -281,10 +281,10 @@ static void release_stream(crossdock_batch_stream* stream) {
   stream->release = NULL;
 }
 
-/* Takes ownership of the objects of `input`, also on failure. */
-crossdock_code csv_open(crossdock_instance* instance, const crossdock_call* call, crossdock_str format,
-                        const crossdock_input* input, const struct ArrowSchema* schema, const crossdock_option* options,
-                        size_t n_options, crossdock_batch_stream* out, crossdock_error* err) {
+/* Takes ownership of the objects of `input`, on failure too. */
+crossdock_code csv_open(crossdock_instance* instance, const crossdock_call* call,
+                        const crossdock_read_request* request, crossdock_batch_stream* out, crossdock_error* err) {
+  const crossdock_input* input = request->input;
   crossdock_batch_stream stream = {.get_schema = get_schema, .get_next = get_next, .release = release_stream};
   task t = {instance->host, instance->memory, call, err, CROSSDOCK_OK};
   reader* r = calloc(1, sizeof *r);
@@ -300,7 +300,7 @@ crossdock_code csv_open(crossdock_instance* instance, const crossdock_call* call
   before = uselocale(instance->c_locale);
   if (input->source && input->source->release) CROSSDOCK_MOVE(&r->source, input->source);
   else FAIL(r, CROSSDOCK_INVALID_ARGUMENT, "csv is read from a source, which is missing");
-  if (r->source.release && csv_parse_options(&r->task, &r->options, true, format, options, n_options)) start(r, schema);
+  if (r->source.release && csv_parse_options(&r->task, &r->options, true, request->format, request->options, request->n_options)) start(r, request->schema);
   uselocale(before);
   t.code = r->task.code;
   stream.private_data = r;

@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::plugin::Plugin;
 use crate::reader::{Columns, Reader};
 use crate::registry::{Choice, Registry, Way};
+use crate::selection::Request;
 use crate::session::Session;
 use crate::writer::Writer;
 
@@ -75,7 +76,17 @@ impl CapsuleFormat {
         let (session, input) = (&self.session, Input::Capsules(capsules.into()));
         let call = session.call_for_structs();
         let (name, what) = (self.name.clone(), self.what.clone());
-        Reader::open(session, self.plugin.clone(), call, name, input, columns, options, what)
+        Reader::open(
+            session,
+            self.plugin.clone(),
+            call,
+            name,
+            input,
+            columns,
+            options,
+            &mut Request::default(),
+            what,
+        )
     }
 
     /// Creates a writer that exports batches of `schema`.

@@ -98,7 +98,7 @@ impl Error {
     }
 
     /// The code of the plugin interface that corresponds to this error.
-    pub(crate) fn code(&self) -> Code {
+    pub fn code(&self) -> Code {
         match self {
             Self::Plugin { source, .. } | Self::Data { source, .. } | Self::Device { source, .. } => {
                 source.code()

@@ -1,5 +1,6 @@
 //! Reads batches from an input through an importer.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_schema::{Schema, SchemaRef};
@@ -7,7 +8,7 @@ use crossdock_arrays::{DeviceBatch, Level, export_schema, import_result, import_
 use crossdock_isolation::truncated::guarded;
 use crossdock_plugin_api::{
     BatchStreamHandle, ByteSource, CallSettings, Capsule, Device, Error as ApiError, Input as ApiInput,
-    Options, Progress, Source, Validate,
+    Options, Progress, ReadRequest, Source, Validate,
 };
 
 use crate::error::{Error, Result};
@@ -15,8 +16,10 @@ use crate::foreign_memory;
 use crate::place::move_batch;
 use crate::plugin::Plugin;
 use crate::registry::{Choice, Registry, Way};
+use crate::selection::{ColumnName, Remaining, Request};
 use crate::session::Session;
-use crate::source::{FileSource, Input};
+use crate::source::{FileSource, Input, PipeSource};
+use crate::stated_rows::StatedRows;
 use crate::tracing_hooks::{self, Producer, TracedDrop};
 
 /// After batches with this number of bytes in total, the pages of a mapped input are released.
@@ -34,8 +37,17 @@ pub struct ReadOptions {
     pub from: Option<String>,
     /// The format's options.
     pub options: Options,
-    /// A callback that receives the number of bytes read so far, and the total number of bytes (0
-    /// if unknown).
+    /// The columns to read, in this order; `None` for all columns. If the importer cannot read only
+    /// these columns, the host drops the others.
+    pub columns: Option<Vec<ColumnName>>,
+    /// The rows to read: ascending ranges of positions in the input. Rows beyond the end of the
+    /// input do not exist, which is not an error. `None` for all rows.
+    pub rows: Option<Vec<Range<u64>>>,
+    /// The maximum number of rows to read.
+    pub limit: Option<u64>,
+    /// The maximum number of rows of a batch; 0 for the batches of the input.
+    pub batch_rows: u64,
+    /// Receives the bytes read so far, and the total (0 if unknown).
     pub progress: Option<Arc<Progress>>,
 }
 
@@ -46,6 +58,8 @@ pub struct Reader {
     plugin: Arc<Plugin>,
     session: Session,
     call: CallSettings,
+    /// The schema of the stream's batches, before the host chooses columns.
+    stream_schema: SchemaRef,
     schema: SchemaRef,
     format: Arc<str>,
     name: Arc<str>,
@@ -54,6 +68,10 @@ pub struct Reader {
     ended: bool,
     /// The error after which the reader returns no more batches.
     failed: Option<ApiError>,
+    remaining: Remaining,
+    /// The number of rows that the reader returns in total, if it is known.
+    n_rows: Option<u64>,
+    stated_rows: StatedRows,
 }
 
 impl Session {
@@ -93,11 +111,22 @@ impl Session {
         {
             file.leave_unmapped();
         }
-        let api_input =
-            ApiInput::Source(Source::new(tracing_hooks::source(input.shared(), plugin.account())));
-        let (format, what) = (format.name.as_str().into(), what.into());
-        let mut reader =
-            Reader::open(self, plugin, call, format, api_input, Columns::Unknown, &options.options, what)?;
+        let (format, what): (Arc<str>, Arc<str>) = (format.name.as_str().into(), what.into());
+        let ReadOptions { options, columns, rows, limit, batch_rows, .. } = options;
+        let mut request = Request::new(columns.as_deref(), rows.as_deref(), *limit, *batch_rows)?;
+        let requested = request.selection.columns.clone();
+        let open = |request: &mut Request| {
+            let source = Source::new(tracing_hooks::source(input.shared(), plugin.account()));
+            let (plugin, call, what) = (plugin.clone(), call.clone(), what.clone());
+            let (format, input) = (format.clone(), ApiInput::Source(source));
+            Reader::open(self, plugin, call, format, input, Columns::Unknown, options, request, what)
+        };
+        let mut reader = open(&mut request)?;
+        // The importer did not find a name that contains dots. The reader has resolved the name, so
+        // that the importer can read only the requested columns at the second attempt.
+        if request.selection.columns != requested && !matches!(input, Input::Pipe(_)) {
+            reader = open(&mut request)?;
+        }
         reader.input = Some(input);
         Ok(reader)
     }
@@ -147,6 +176,7 @@ impl Reader {
         input: ApiInput,
         columns: Columns<'_>,
         options: &Options,
+        request: &mut Request,
         name: Arc<str>,
     ) -> Result<Self> {
         session.check_cancelled()?;
@@ -158,15 +188,21 @@ impl Reader {
         let (importer, account) = (plugin.importer()?, plugin.account());
         let progress = call.progress.map(|progress| tracing_hooks::progress(progress, account));
         let call = CallSettings { progress, ..call };
-        let open = || importer.open(&call, &format, input, expected.as_ref(), options);
+        let selection = &request.selection;
+        let api_request = ReadRequest { format: &format, schema: expected.as_deref(), options, selection };
+        let open = || importer.open(&call, input, &api_request);
         let opened = account.trace_host_call("importer.open", open).map_err(failed)?;
         let mut stream = TracedDrop::new(opened, account, "stream.release");
         let schema = account.trace_host_call("stream.get_schema", || stream.schema());
-        let schema = Arc::new(schema.and_then(|schema| import_schema(&schema)).map_err(failed)?);
+        let mut schema = Arc::new(schema.and_then(|schema| import_schema(&schema)).map_err(failed)?);
+        let stream_schema = schema.clone();
+        let honoured = stream.honoured();
+        let remaining = Remaining::new(request, honoured, &mut schema)?;
         Ok(Self {
             stream,
             session: session.clone(),
             call,
+            stream_schema,
             schema,
             format,
             name,
@@ -174,6 +210,9 @@ impl Reader {
             untrimmed_bytes: 0,
             ended: false,
             failed: None,
+            n_rows: if honoured.rows || request.selection.rows.is_none() { honoured.n_rows } else { None },
+            stated_rows: StatedRows::new(honoured, &request.selection),
+            remaining,
             plugin,
         })
     }
@@ -181,6 +220,19 @@ impl Reader {
     /// The schema of every batch.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
+    }
+
+    /// The number of rows that the reader returns in total, if the importer states it.
+    pub fn n_rows(&self) -> Option<u64> {
+        self.n_rows
+    }
+
+    /// The input, if it is a pipe.
+    pub(crate) fn pipe(&self) -> Option<Arc<PipeSource>> {
+        match &self.input {
+            Some(Input::Pipe(pipe)) => Some(pipe.clone()),
+            _ => None,
+        }
     }
 
     /// The plugin that reads.
@@ -224,7 +276,7 @@ impl Reader {
         if self.ended {
             return Ok(None);
         }
-        let next = guarded(|| self.next_of_stream());
+        let next = guarded(|| self.next_selected());
         self.ended = matches!(next, Ok(None));
         self.note_failure(&next);
         next
@@ -232,6 +284,19 @@ impl Reader {
 
     fn note_failure<T>(&mut self, next: &Result<T>) {
         self.failed = next.as_ref().err().map(|error| ApiError::new(error.code(), error.one_line()));
+    }
+
+    fn next_selected(&mut self) -> Result<Option<DeviceBatch>> {
+        loop {
+            if let Some(batch) = self.remaining.next() {
+                return Ok(Some(batch));
+            }
+            if self.remaining.has_all() {
+                return Ok(None);
+            }
+            let Some(batch) = self.next_of_stream()? else { return Ok(None) };
+            self.remaining.add(batch).map_err(|error| self.plugin.failed(&*self.name, error))?;
+        }
     }
 
     fn next_of_stream(&mut self) -> Result<Option<DeviceBatch>> {
@@ -242,10 +307,14 @@ impl Reader {
             Ok(next.map(|batch| tracing_hooks::batch(batch, account, Producer::Plugin)))
         });
         let next = next.map_err(|error| self.plugin.failed(&*self.name, error))?;
-        let Some(raw) = next else { return Ok(None) };
-        let (raw, charge_slot) = foreign_memory::with_charge_slot(raw, self.is_charged());
         let wrong = |error| Error::data(format!("{} returned a malformed batch", self.plugin), error);
-        let batch = import_result(raw, &self.schema, self.session.stream()).map_err(wrong)?;
+        let Some(raw) = next else {
+            let wrong = |error| Error::data(format!("{} returned too few batches", self.plugin), error);
+            return self.stated_rows.end().map(|()| None).map_err(wrong);
+        };
+        let (raw, charge_slot) = foreign_memory::with_charge_slot(raw, self.is_charged());
+        let batch = import_result(raw, &self.stream_schema, self.session.stream()).map_err(wrong)?;
+        self.stated_rows.add(batch.len()).map_err(wrong)?;
         if let Some(slot) = charge_slot {
             let input = self.input.as_ref().and_then(Input::in_memory);
             let input = input.map(|bytes| (bytes.as_ptr() as u64, bytes.len() as u64)).into_iter().collect();

@@ -79,10 +79,10 @@ extern "C" {
  * and interfaces. A plugin must check that an added field or interface is present before it uses
  * the addition. An incompatible change gets a new version. Hosts and plugins reject each other if
  * their versions differ. */
-#define CROSSDOCK_ABI_MAJOR 1
-#define CROSSDOCK_ABI_MINOR 0
+#define CROSSDOCK_ABI_MAJOR 0
+#define CROSSDOCK_ABI_MINOR 2
 /* The value of crossdock_plugin_meta.api_range for a plugin that is built against this file. */
-#define CROSSDOCK_API_RANGE "^1.0.0"
+#define CROSSDOCK_API_RANGE "^0.2.0"
 
 /* Whether the struct at `object` includes all of `field`. */
 #define CROSSDOCK_HAS(object, field) \
@@ -422,7 +422,19 @@ typedef struct crossdock_batch_stream {
                              crossdock_error* err);
   void (*release)(struct crossdock_batch_stream*);
   void* private_data;
+  /* The parts of the request that the stream honours: CROSSDOCK_HONOURS_*. If
+   * CROSSDOCK_HONOURS_COLUMNS is set, the schema and the batches have the requested columns, and
+   * else all columns. If CROSSDOCK_HONOURS_ROWS is set, the batches have the requested rows, and
+   * else all rows. */
+  uint32_t honoured;
+  uint32_t reserved;
+  /* The number of rows that the stream returns in total, if CROSSDOCK_HAS_ROW_COUNT is set. */
+  uint64_t n_rows;
 } crossdock_batch_stream;
+
+#define CROSSDOCK_HONOURS_COLUMNS 1u
+#define CROSSDOCK_HONOURS_ROWS 2u
+#define CROSSDOCK_HAS_ROW_COUNT 4u
 
 /* A writer of batches. If it is released before `finish`, everything that it wrote is discarded.
  * After a failed call, the caller may only call `release`. */
@@ -487,6 +499,54 @@ typedef struct crossdock_input {
   crossdock_capsules* capsules;
 } crossdock_input;
 
+/* A column, or a field of nested structs: names from the top-level column down. */
+typedef struct crossdock_path {
+  const crossdock_str* names;
+  size_t n_names; /* at least 1 */
+} crossdock_path;
+
+/* The rows from `begin` up to, but not including, `end`; `begin` < `end`. */
+typedef struct crossdock_row_range {
+  uint64_t begin;
+  uint64_t end;
+} crossdock_row_range;
+
+#define CROSSDOCK_READ_COLUMNS 1u /* only the columns in `columns` are needed; there may be none */
+#define CROSSDOCK_READ_ROWS 2u    /* only the rows in `rows` are needed; there may be none */
+
+/* What a caller reads. An importer may ignore `columns`, `rows` and the sizes of batches. The host
+ * then drops columns and rows itself. An importer that honours `columns` returns all of them and
+ * no others; an importer that honours `rows` returns exactly these rows. */
+typedef struct crossdock_read_request {
+  size_t struct_size;
+  crossdock_str format; /* the name of one of the importer's formats */
+  /* The importer takes ownership of its source or capsules, also on failure. */
+  const crossdock_input* input;
+  /* The schema of the whole input that the caller expects, or NULL. If the format stores a schema,
+   * the importer rejects an input with a different schema. If the format stores no types, the
+   * importer uses the names, types and order of the expected schema. */
+  const struct ArrowSchema* schema;
+  const crossdock_option* options; /* options of the format */
+  size_t n_options;
+  /* CROSSDOCK_READ_*. Ignore a flag that you do not know: the host itself does what the stream does
+   * not state in `honoured`. */
+  uint32_t flags;
+  uint32_t reserved;
+  /* The columns and fields to read; no path begins with another path. The result keeps the order of
+   * the input's schema. A struct of which only some fields are listed keeps its name and its own
+   * validity. If a path is not in the schema, or its name is not unique there, ignore `columns`:
+   * the host then reports the error. */
+  const crossdock_path* columns;
+  size_t n_columns;
+  /* The rows to read, as positions in the whole input: ascending ranges that do not overlap. Rows
+   * beyond the end of the input do not exist, which is not an error. */
+  const crossdock_row_range* rows;
+  size_t n_rows;
+  /* The preferred size of a batch; 0: the format's own. */
+  uint64_t batch_rows;
+  uint64_t batch_bytes;
+} crossdock_read_request;
+
 #define CROSSDOCK_IMPORTER_ID "crossdock.importer/1"
 
 /* Reads formats. */
@@ -497,16 +557,8 @@ typedef struct crossdock_importer {
    * @param n_out  its length */
   crossdock_code (*formats)(crossdock_instance*, const crossdock_format** out, size_t* n_out, crossdock_error* err);
   /* Opens an input. [any-thread]
-   * @param format   the name of one of the formats
-   * @param input    takes ownership of its source or capsules, also on failure
-   * @param schema   the schema that the caller expects, or NULL. If the format stores a schema, the
-   *                 importer rejects an input with a different schema. If the format stores no
-   *                 types, the importer uses the types of the expected schema. The stream has the
-   *                 expected names, types and order of columns.
-   * @param options  options of the format
-   * @param out      the stream, owned by the caller */
-  crossdock_code (*open)(crossdock_instance*, const crossdock_call* call, crossdock_str format,
-                         const crossdock_input* input, const struct ArrowSchema* schema, const crossdock_option* options, size_t n_options,
+   * @param out  the stream, owned by the caller */
+  crossdock_code (*open)(crossdock_instance*, const crossdock_call* call, const crossdock_read_request* request,
                          crossdock_batch_stream* out, crossdock_error* err);
 } crossdock_importer;
 
@@ -1133,7 +1185,7 @@ typedef struct crossdock_plugin_meta {
   uint32_t sizes[CROSSDOCK_META_SIZES];
 } crossdock_plugin_meta;
 
-#define CROSSDOCK_META_N_SIZES 26
+#define CROSSDOCK_META_N_SIZES 27
 #define CROSSDOCK_META_SIZES_INIT                                                                                     \
   {                                                                                                                   \
     sizeof(struct ArrowSchema), sizeof(struct ArrowArray), sizeof(struct ArrowDeviceArray), sizeof(crossdock_error),  \
@@ -1142,7 +1194,8 @@ typedef struct crossdock_plugin_meta {
         sizeof(crossdock_format), sizeof(crossdock_input), sizeof(crossdock_importer), sizeof(crossdock_exporter),    \
         sizeof(crossdock_encoding), sizeof(crossdock_host), sizeof(crossdock_memory), sizeof(crossdock_plugin_entry), \
         sizeof(crossdock_option_info), sizeof(crossdock_column_plan), sizeof(crossdock_plan),                         \
-        sizeof(crossdock_encoded_buffer), sizeof(crossdock_encoded_node), sizeof(crossdock_encoded_array)             \
+        sizeof(crossdock_encoded_buffer), sizeof(crossdock_encoded_node), sizeof(crossdock_encoded_array),            \
+        sizeof(crossdock_read_request)                                                                                \
   }
 
 /* The attribute of both symbols. */

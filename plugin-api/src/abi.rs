@@ -196,6 +196,9 @@ abi! {
         get_next: Option<unsafe extern "C" fn(*mut BatchStream, *const Call, *mut Batch, *mut Error) -> Code>,
         release: Option<unsafe extern "C" fn(*mut BatchStream)>,
         private_data: *mut c_void,
+        honoured: u32,
+        reserved: u32,
+        n_rows: u64,
     }
     struct Writer {
         struct_size: usize,
@@ -237,11 +240,37 @@ abi! {
         capsules: *mut Capsules,
     }
     #[derive(Clone, Copy)]
+    struct Path {
+        names: *const Str,
+        n_names: usize,
+    }
+    #[derive(Clone, Copy)]
+    struct RowRange {
+        begin: u64,
+        end: u64,
+    }
+    struct ReadRequest {
+        struct_size: usize,
+        format: Str,
+        input: *const Input,
+        schema: *const ArrowSchema,
+        options: *const OptionPair,
+        n_options: usize,
+        flags: u32,
+        reserved: u32,
+        columns: *const Path,
+        n_columns: usize,
+        rows: *const RowRange,
+        n_rows: usize,
+        batch_rows: u64,
+        batch_bytes: u64,
+    }
+    #[derive(Clone, Copy)]
     struct Importer {
         struct_size: usize,
         formats: Option<unsafe extern "C" fn(*mut Instance, *mut *const Format, *mut usize, *mut Error) -> Code>,
-        open: Option<unsafe extern "C" fn(*mut Instance, *const Call, Str, *const Input, *const ArrowSchema,
-            *const OptionPair, usize, *mut BatchStream, *mut Error) -> Code>,
+        open: Option<unsafe extern "C" fn(*mut Instance, *const Call, *const ReadRequest, *mut BatchStream,
+            *mut Error) -> Code>,
     }
     struct ColumnPlan {
         struct_size: usize,
@@ -506,6 +535,7 @@ zeroed!(
     OptionInfo,
     Format,
     Input,
+    ReadRequest,
     ColumnPlan,
     Plan,
     EncodedBuffer,
@@ -539,6 +569,7 @@ sized!(
     OptionInfo,
     Format,
     Input,
+    ReadRequest,
     ColumnPlan,
     Plan,
     EncodedBuffer,

@@ -2,8 +2,8 @@
 //! values of both.
 #![allow(missing_docs)]
 
-pub const ABI_MAJOR: u32 = 1;
-pub const ABI_MINOR: u32 = 0;
+pub const ABI_MAJOR: u32 = 0;
+pub const ABI_MINOR: u32 = 2;
 pub const PLUGIN_MAGIC: u64 = u64::from_le_bytes(*b"XDPLGIN1");
 pub const META_MAGIC: u64 = u64::from_le_bytes(*b"XDCKMTA1");
 pub const ENTRY_SYMBOL: &str = "crossdock_plugin_v1";
@@ -37,6 +37,13 @@ pub const VALIDATE_FULL: u32 = 1;
 
 pub const FORMAT_BYTES: u32 = 1;
 pub const FORMAT_CAPSULES: u32 = 2;
+
+pub const READ_COLUMNS: u32 = 1;
+pub const READ_ROWS: u32 = 2;
+
+pub const HONOURS_COLUMNS: u32 = 1;
+pub const HONOURS_ROWS: u32 = 2;
+pub const HAS_ROW_COUNT: u32 = 4;
 
 pub const ZERO_COPY: u32 = 0;
 pub const CONVERTED: u32 = 1;

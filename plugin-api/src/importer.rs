@@ -8,6 +8,7 @@ use crate::format::Format;
 use crate::options::Options;
 use crate::owned::Owned;
 use crate::plugin::{Instance, Plugin, with};
+use crate::read_request::{self, RawSelection, ReadRequest, Selection};
 use crate::sized_struct;
 use crate::source::Source;
 use crate::stream::{BatchStream, BatchStreamHandle, export_stream};
@@ -27,20 +28,9 @@ pub trait Importer: Send + Sync {
 
     /// Opens an input.
     ///
-    /// `format` is the name of one of the formats, and this format accepts all `options`. `schema`
-    /// is the schema that the caller expects. An importer must reject an input that has another
-    /// schema. If the format does not store types, the importer must use the types of `schema`.
-    ///
     /// # Errors
-    /// May return any error, which is passed to the caller.
-    fn open(
-        &self,
-        call: &Call<'_>,
-        format: &str,
-        input: Input,
-        schema: Option<&abi::ArrowSchema>,
-        options: &Options,
-    ) -> Result<Box<dyn BatchStream>>;
+    /// Any error, which is returned to the caller.
+    fn open(&self, call: &Call<'_>, input: Input, request: &ReadRequest<'_>) -> Result<Box<dyn BatchStream>>;
 }
 
 impl Input {
@@ -100,10 +90,8 @@ impl ImporterHandle<'_> {
     pub fn open(
         &self,
         call: &CallSettings,
-        format: &str,
         input: Input,
-        schema: Option<&Owned<abi::ArrowSchema>>,
-        options: &Options,
+        request: &ReadRequest<'_>,
     ) -> Result<BatchStreamHandle> {
         let f = self.table.open.ok_or_else(|| missing("open"))?;
         let (mut source, mut capsules) = match input {
@@ -115,26 +103,22 @@ impl ImporterHandle<'_> {
             capsules: capsules.as_mut().map_or(std::ptr::null_mut(), Owned::as_mut_ptr),
             ..abi::Input::new()
         };
-        let schema = schema.map_or(std::ptr::null(), |schema| &raw const **schema);
-        let pairs = options.pairs();
+        let pairs = request.options.pairs();
+        let selection = RawSelection::new(request.selection);
+        let mut raw_request = abi::ReadRequest {
+            format: abi::Str::new(request.format),
+            input: &raw const input,
+            schema: request.schema.map_or(std::ptr::null(), std::ptr::from_ref),
+            options: pairs.as_ptr(),
+            n_options: pairs.len(),
+            ..abi::ReadRequest::new()
+        };
+        selection.fill(&mut raw_request, request.selection);
         let mut out = abi::BatchStream::new();
         // SAFETY: the table belongs to the instance, and all pointers are valid for the call. The
         // plugin takes ownership of the input by moving it out. An input that the plugin does not
         // move out still belongs to `source` or `capsules`.
-        let result = Error::check(|err| unsafe {
-            f(
-                self.instance.raw(),
-                &call.raw(),
-                abi::Str::new(format),
-                &input,
-                schema,
-                pairs.as_ptr(),
-                pairs.len(),
-                &mut out,
-                err,
-            )
-        });
-        result?;
+        Error::check(|err| unsafe { f(self.instance.raw(), &call.raw(), &raw_request, &mut out, err) })?;
         // SAFETY: on success, the callee passes the ownership of `out`.
         let stream = unsafe { Owned::from_out(out) };
         if stream.is_released() {
@@ -163,26 +147,29 @@ unsafe extern "C" fn formats<P: Plugin>(
 unsafe extern "C" fn open<P: Plugin>(
     instance: *mut abi::Instance,
     call: *const abi::Call,
-    format: abi::Str,
-    input: *const abi::Input,
-    schema: *const abi::ArrowSchema,
-    options: *const abi::OptionPair,
-    n_options: usize,
+    request: *const abi::ReadRequest,
     out: *mut abi::BatchStream,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // Takes the ownership first, because the function must take it even if it returns an error.
-    // SAFETY: the header requires that `input` is null or valid, and that the caller passes its
-    // ownership.
-    let input = unsafe { Input::take(input) };
-    // SAFETY: the header requires that `create` returned the instance, and that the arguments are
-    // valid for the call.
+    // SAFETY: the header requires null or a request that is valid for the call.
+    let raw = unsafe { read_request::borrow(request) };
+    // The function takes ownership also if it fails, so this comes first.
+    let input = match &raw {
+        // SAFETY: the header requires null or a valid input, whose ownership the caller passes.
+        Ok(raw) => unsafe { Input::take(raw.input) },
+        Err(error) => Err(error.clone()),
+    };
+    // SAFETY: the header requires an instance of `create`, and arguments that are valid for the
+    // call.
     unsafe {
         with::<P>(instance, err, |shell| {
+            let (raw, input) = (raw?, input?);
             let importer = shell.importer()?;
-            let options = Options::read(options, n_options)?;
-            let format = Format::find(importer.formats(), format.get()?, &options)?;
-            let stream = importer.open(&Call::read(call)?, format, input?, schema.as_ref(), &options)?;
+            let options = Options::read(raw.options, raw.n_options)?;
+            let format = Format::find(importer.formats(), raw.format.get()?, &options)?;
+            let (schema, selection) = (raw.schema.as_ref(), Selection::read(&raw)?);
+            let request = ReadRequest { format, schema, options: &options, selection: &selection };
+            let stream = importer.open(&Call::read(call)?, input, &request)?;
             export_stream(stream, shell.poison().clone()).put(out, "open")
         })
     }

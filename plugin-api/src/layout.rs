@@ -48,12 +48,15 @@ pub fn layouts() -> Vec<StructLayout> {
         "crossdock_source" = Source { struct_size, bytes, name, read_at, map, retain_map, release_map, map_private, release, private_data }
         "crossdock_sink" = Sink { struct_size, name, write, release, private_data }
         "crossdock_call" = Call { struct_size, device, stream, cancel, progress, progress_data, byte_budget, validate, reserved }
-        "crossdock_batch_stream" = BatchStream { struct_size, get_schema, get_next, release, private_data }
+        "crossdock_batch_stream" = BatchStream { struct_size, get_schema, get_next, release, private_data, honoured, reserved, n_rows }
         "crossdock_writer" = Writer { struct_size, write, finish, release, private_data }
         "crossdock_magic" = Magic { offset, data, bytes }
         "crossdock_option_info" = OptionInfo { struct_size, key, description }
         "crossdock_format" = Format { struct_size, name, description, flags, reserved, magics, n_magics, endings, n_endings, capsules, n_capsules, device_types, n_device_types, options, n_options }
         "crossdock_input" = Input { struct_size, source, capsules }
+        "crossdock_path" = Path { names, n_names }
+        "crossdock_row_range" = RowRange { begin, end }
+        "crossdock_read_request" = ReadRequest { struct_size, format, input, schema, options, n_options, flags, reserved, columns, n_columns, rows, n_rows, batch_rows, batch_bytes }
         "crossdock_importer" = Importer { struct_size, formats, open }
         "crossdock_column_plan" = ColumnPlan { struct_size, name, verdict, reserved, to, reason }
         "crossdock_plan" = Plan { struct_size, columns, n_columns, release, private_data }

@@ -8,9 +8,9 @@ use crate::error::{Error, Result};
 pub struct Options(Vec<(String, String)>);
 
 impl Options {
-    /// Creates an empty list.
-    pub fn new() -> Self {
-        Self::default()
+    /// An empty list.
+    pub const fn new() -> Self {
+        Self(Vec::new())
     }
 
     /// Adds an option. If a key is added repeatedly, its last value is used.

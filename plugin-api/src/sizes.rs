@@ -4,9 +4,8 @@ use crate::abi::*;
 use crate::sized_struct::SizedStruct;
 use core::mem::offset_of;
 
-/// The range of ABI versions that plugins of this build work with. It begins with the version of
-/// this build.
-pub const API_RANGE: &str = "^1.0.0";
+/// The ABI versions that plugins of this build work with: the one that they were built against.
+pub const API_RANGE: &str = "^0.2.0";
 
 /// Lists the structs that begin with `struct_size`. `without` names the first field that a shorter
 /// struct may lack. If no field is named, the struct must have at least the size of this build. The
@@ -45,6 +44,7 @@ sized_structs! {
     "crossdock_option_info" OptionInfo without description,
     "crossdock_format" Format without magics,
     "crossdock_input" Input,
+    "crossdock_read_request" ReadRequest,
     "crossdock_importer" Importer,
     "crossdock_column_plan" ColumnPlan without reason,
     "crossdock_plan" Plan,
@@ -78,9 +78,9 @@ pub const MIN_ENTRY_BYTES: usize = offset_of!(PluginEntry, get_interface) + size
 /// The capacity of [`PluginMeta::sizes`].
 pub const META_SIZES: usize = 128;
 
-/// The number of entries in the list of struct sizes in the first release of this minor version.
-/// The list may be longer in later releases.
-pub const MIN_META_SIZES: usize = 26;
+/// The number of struct sizes that the first release of this minor version listed. Later releases
+/// may list more.
+pub const MIN_META_SIZES: usize = 27;
 
 /// An element of `CROSSDOCK_META_SIZES_INIT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,8 +113,8 @@ impl BuiltSize {
     }
 }
 
-/// The elements of `CROSSDOCK_META_SIZES_INIT`, in the same order.
-pub const BUILT_SIZES: [BuiltSize; 26] = [
+/// The elements of `CROSSDOCK_META_SIZES_INIT`, in its order.
+pub const BUILT_SIZES: [BuiltSize; 27] = [
     BuiltSize::fixed::<ArrowSchema>("ArrowSchema"),
     BuiltSize::fixed::<ArrowArray>("ArrowArray"),
     BuiltSize::fixed::<ArrowDeviceArray>("ArrowDeviceArray"),
@@ -145,4 +145,5 @@ pub const BUILT_SIZES: [BuiltSize; 26] = [
     BuiltSize::sized::<EncodedBuffer>(),
     BuiltSize::sized::<EncodedNode>(),
     BuiltSize::sized::<EncodedArray>(),
+    BuiltSize::sized::<ReadRequest>(),
 ];

@@ -5,6 +5,7 @@ use crate::call::{Call, CallSettings};
 use crate::door::Poison;
 use crate::error::{Error, Result};
 use crate::owned::{Owned, Release};
+use crate::read_request::Honoured;
 
 /// A stream of batches that have the same schema.
 pub trait BatchStream: Send {
@@ -20,6 +21,11 @@ pub trait BatchStream: Send {
     /// # Errors
     /// May return any error, which is passed to the caller.
     fn next(&mut self, call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>>;
+
+    /// The parts of the request that the stream honours. Must not change.
+    fn honoured(&self) -> Honoured {
+        Honoured::default()
+    }
 }
 
 struct Shell {
@@ -35,6 +41,7 @@ pub fn export_stream(stream: Box<dyn BatchStream>, poison: Poison) -> Owned<abi:
     raw.get_schema = Some(get_schema);
     raw.get_next = Some(get_next);
     raw.release = Some(release);
+    stream.honoured().write(&mut raw);
     raw.private_data = Box::into_raw(Box::new(Shell { stream, failed: false, poison })).cast();
     // SAFETY: this function created the stream with its release function, and there is no other
     // copy of it.
@@ -56,6 +63,11 @@ impl BatchStreamHandle {
     /// Converts to a C stream.
     pub fn into_raw(self) -> Owned<abi::BatchStream> {
         self.0
+    }
+
+    /// The parts of the request that the stream honours.
+    pub fn honoured(&self) -> Honoured {
+        Honoured::read(&self.0)
     }
 
     /// The schema of all batches.

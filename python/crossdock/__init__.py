@@ -22,18 +22,21 @@ from ._native import (
     Field,
     OutOfMemoryError,
     PluginError,
+    Scan,
     Schema,
     Session,
     Table,
     UnsupportedError,
     UsageError,
     Warning,
+    Writer,
     __version__,
 )
 
 # Imported here and not at the first use, because a forked child could wait forever for an import
 # that another thread of the parent had begun.
 from . import _plugins as _plugins
+from . import _scan as _scan
 from ._session import default_session
 
 TYPE_CHECKING = False
@@ -54,12 +57,14 @@ __all__ = [
     "Field",
     "OutOfMemoryError",
     "PluginError",
+    "Scan",
     "Schema",
     "Session",
     "Table",
     "UnsupportedError",
     "UsageError",
     "Warning",
+    "Writer",
     "__version__",
     "compat",
     "cuda",

@@ -23,12 +23,15 @@ __all__ = [
     "HostBuffer",
     "OutOfMemoryError",
     "PluginError",
+    "Scan",
+    "ScanIterator",
     "Schema",
     "Session",
     "Table",
     "UnsupportedError",
     "UsageError",
     "Warning",
+    "Writer",
     "__version__",
     "cuda_device_count",
     "cuda_ipc_size",
@@ -45,6 +48,8 @@ _Path: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 _Capsule: TypeAlias = object
 _Progress: TypeAlias = bool | Callable[[int, int], object] | None
 _Key: TypeAlias = str | int
+_ColumnPath: TypeAlias = str | Sequence[str]
+_Rows: TypeAlias = tuple[int, int] | range | slice | Sequence[tuple[int, int] | range | slice]
 
 class _Buffer(Protocol):
     def __buffer__(self, flags: int, /) -> memoryview: ...
@@ -54,6 +59,8 @@ class _Readable(Protocol):
 
 class _Writable(Protocol):
     def write(self, data: bytes, /) -> object: ...
+
+_ScanSource: TypeAlias = _Path | _Buffer | _Readable | Sequence[str | os.PathLike[str] | os.PathLike[bytes]]
 
 class _ArrowSchema(Protocol):
     def __arrow_c_schema__(self) -> _Capsule: ...
@@ -185,16 +192,54 @@ class Session:
         buffers: Sequence[_Buffer] | None = None,
         children: Sequence[_EncodedArray | _VortexArray | _Buffer] | None = None,
     ) -> EncodedArray: ...
-    def read_ipc(self, source: _Path | _Buffer | _Readable, *, map: bool = True) -> Table: ...
+    def read_ipc(
+        self,
+        source: _Path | _Buffer | _Readable,
+        *,
+        columns: Sequence[_ColumnPath] | None = None,
+        rows: _Rows | None = None,
+        limit: int | None = None,
+        map: bool = True,
+    ) -> Table: ...
     def read(
         self,
-        path: _Path,
+        source: _ScanSource,
         format: str | None = None,
         *,
+        columns: Sequence[_ColumnPath] | None = None,
+        rows: _Rows | None = None,
+        limit: int | None = None,
         map: bool = True,
         progress: _Progress = None,
         **options: str | bool | int | float,
     ) -> Table: ...
+    def scan(
+        self,
+        source: _ScanSource,
+        format: str | None = None,
+        *,
+        columns: Sequence[_ColumnPath] | None = None,
+        rows: _Rows | None = None,
+        limit: int | None = None,
+        batch_rows: int | None = None,
+        prefetch: int = 2,
+        map: bool = True,
+        **options: str | bool | int | float,
+    ) -> Scan: ...
+    def write(
+        self,
+        source: Table | Scan | _Arrow,
+        path: _Path,
+        format: str | None = None,
+        **options: str | bool | int | float,
+    ) -> None: ...
+    def writer(
+        self,
+        path: _Path,
+        schema: _ArrowSchema,
+        format: str | None = None,
+        **options: str | bool | int | float,
+    ) -> Writer: ...
     def synchronize(self) -> None: ...
     def close(self) -> None: ...
     def __crossdock_host__(self, name: str = "extension") -> _Capsule: ...
@@ -220,6 +265,38 @@ class EncodedArray:
     def decode(self) -> Column: ...
     def __vortex_array_metadata__(self) -> tuple[str, bytes, int, bytes, Sequence[_Capsule], Sequence[Any]]: ...
     def __crossdock_encoded_array__(self) -> _Capsule: ...
+
+@final
+class Scan:
+    @property
+    def schema(self) -> Schema: ...
+    @property
+    def num_rows(self) -> int | None: ...
+    @property
+    def device(self) -> str: ...
+    def __iter__(self) -> ScanIterator: ...
+    def to_table(self) -> Table: ...
+    def head(self, n: int = 5) -> Table: ...
+    def __arrow_c_schema__(self) -> _Capsule: ...
+    def __arrow_c_stream__(self, requested_schema: _Capsule | None = None) -> _Capsule: ...
+    def __arrow_c_device_stream__(self, requested_schema: _Capsule | None = None, **kwargs: Any) -> _Capsule: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
+
+@final
+class ScanIterator:
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Table: ...
+    def close(self) -> None: ...
+
+@final
+class Writer:
+    def write(self, data: Table | Scan | _Arrow) -> None: ...
+    def close(self) -> None: ...
+    def discard(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, _value: BaseException | None, _traceback: TracebackType | None
+    ) -> None: ...
 
 @final
 class Table:

@@ -7,6 +7,7 @@ from ._native import Session
 
 _lock = threading.Lock()
 _default: Session | None = None
+_by_device: dict[str, Session] = {}
 
 
 def default_session() -> Session:
@@ -19,11 +20,22 @@ def default_session() -> Session:
         return _default
 
 
+def session_on(device: str) -> Session:
+    """Returns a session of the process on `device`: the default session, or one that the first call opens."""
+    session = default_session()
+    if session.device == device:
+        return session
+    with _lock:
+        if device not in _by_device:
+            _by_device[device] = Session(device)
+        return _by_device[device]
+
+
 def _forget_after_fork() -> None:
     # The driver's state and the parent's threads do not exist after a fork. The child opens a new
     # session.
-    global _default, _lock
-    _default, _lock = None, threading.Lock()
+    global _default, _by_device, _lock
+    _default, _by_device, _lock = None, {}, threading.Lock()
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)

@@ -32,11 +32,15 @@ mod _native {
     #[pymodule_export]
     use crate::objects::encoded::EncodedArray;
     #[pymodule_export]
+    use crate::objects::scan::{Scan, ScanIterator};
+    #[pymodule_export]
     use crate::objects::schema::{Field, Schema};
     #[pymodule_export]
     use crate::objects::session::Session;
     #[pymodule_export]
     use crate::objects::table::Table;
+    #[pymodule_export]
+    use crate::objects::writer::Writer;
     #[pymodule_export]
     use crate::runtime::isolation::serve_isolated;
 

@@ -138,6 +138,7 @@ crossdock_code base_device_open(crossdock_instance* instance, crossdock_capsules
   out->get_next = get_next;
   out->release = release_reader;
   out->private_data = r;
+  if (HAS(COLUMNS_NOT_SELECTED)) out->honoured = CROSSDOCK_HONOURS_COLUMNS;
   return CROSSDOCK_OK;
 }
 

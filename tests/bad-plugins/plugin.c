@@ -114,13 +114,13 @@ void base_unlock(int is_held) {
 
 /* -------------------------------------------------------------------------------- importer --- */
 
-static crossdock_code open(crossdock_instance* instance, const crossdock_call* call, crossdock_str format,
-                           const crossdock_input* input, const struct ArrowSchema* schema, const crossdock_option* options,
-                           size_t n_options, crossdock_batch_stream* out, crossdock_error* err) {
+static crossdock_code open(crossdock_instance* instance, const crossdock_call* call,
+                           const crossdock_read_request* request, crossdock_batch_stream* out, crossdock_error* err) {
+  const crossdock_input* input = request->input;
   crossdock_source source = {.struct_size = sizeof source};
   crossdock_capsules capsules = {.struct_size = sizeof capsules};
-  crossdock_code code = HAS(ANY_OPTION_READING) ? CROSSDOCK_OK : base_no_options("", n_options, err);
-  (void)call, (void)options;
+  crossdock_code code = HAS(ANY_OPTION_READING) ? CROSSDOCK_OK : base_no_options("", request->n_options, err);
+  (void)call;
   if (input->source && !HAS(INPUT_LEFT)) {
     CROSSDOCK_MOVE(&source, input->source);
   }
@@ -130,7 +130,7 @@ static crossdock_code open(crossdock_instance* instance, const crossdock_call* c
   if (HAS(OUT_ON_FAILURE)) out->private_data = instance;
   if (HAS(THREAD_BOUND) && !thrd_equal(instance->thread, thrd_current()))
     code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: the instance belongs to another thread");
-  if (code == CROSSDOCK_OK && (base_is(format, ROWS) || base_is(format, DEVICE) || base_is(format, TENSOR) || base_is(format, IPC) ||
+  if (code == CROSSDOCK_OK && (base_is(request->format, ROWS) || base_is(request->format, DEVICE) || base_is(request->format, TENSOR) || base_is(request->format, IPC) ||
                                 HAS(ANY_FORMAT))) {
     if (HAS(INPUT_LEFT) && input->source) {
       CROSSDOCK_MOVE(&source, input->source);
@@ -138,11 +138,11 @@ static crossdock_code open(crossdock_instance* instance, const crossdock_call* c
     if (HAS(INPUT_LEFT) && input->capsules) {
       CROSSDOCK_MOVE(&capsules, input->capsules);
     }
-    if (capsules.release && base_is(format, TENSOR)) return base_tensor_open(&capsules, schema, out, err);
-    if (source.release && base_is(format, IPC)) return base_ipc_open(&source, schema, out, err);
-    if (source.release && !base_is(format, DEVICE)) return base_rows_open(instance, &source, schema, out, err);
-    if (capsules.release && !base_is(format, ROWS)) return base_device_open(instance, &capsules, schema, out, err);
-    code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: the format does not support this kind of input");
+    if (capsules.release && base_is(request->format, TENSOR)) return base_tensor_open(&capsules, request->schema, out, err);
+    if (source.release && base_is(request->format, IPC)) return base_ipc_open(&source, request->schema, out, err);
+    if (source.release && !base_is(request->format, DEVICE)) return base_rows_open(instance, &source, request->schema, out, err);
+    if (capsules.release && !base_is(request->format, ROWS)) return base_device_open(instance, &capsules, request->schema, out, err);
+    code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: the format needs another kind of input");
   } else if (code == CROSSDOCK_OK) {
     code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: an unknown format");
   }

@@ -197,5 +197,10 @@ crossdock_code base_rows_open(crossdock_instance* instance, crossdock_source* so
   out->get_next = partial.get_next;
   out->release = partial.release;
   out->private_data = partial.private_data;
+  if (HAS(ROWS_NOT_SELECTED)) out->honoured = CROSSDOCK_HONOURS_ROWS;
+  if (HAS(ROW_COUNT_GUESSED)) {
+    out->honoured = CROSSDOCK_HAS_ROW_COUNT;
+    out->n_rows = 1u << 20;
+  }
   return CROSSDOCK_OK;
 }

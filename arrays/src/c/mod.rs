@@ -21,4 +21,4 @@ pub use schema_in::{
 };
 pub use schema_out::{export_field, export_schema};
 pub use streams_in::{Arrays, DataStream, DeviceStream, on_cpu};
-pub use streams_out::{ArrayQueue, StreamSchema};
+pub use streams_out::{ArrayQueue, NextArray, StreamSchema, export_data_stream, export_device_stream};

@@ -1,4 +1,4 @@
-//! Exports queues of arrays as C Stream and C Device Stream.
+//! Exports arrays as C Stream and C Device Stream.
 
 use std::collections::VecDeque;
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -38,31 +38,57 @@ impl ArrayQueue {
         schema: impl Into<StreamSchema>,
         declared: Device,
     ) -> Owned<abi::ArrowDeviceArrayStream> {
-        let device_type = self.0.front().map_or(declared.r#type, |array| array.device_type);
-        let raw = abi::ArrowDeviceArrayStream {
-            device_type,
-            get_schema: Some(device::get_schema),
-            get_next: Some(device::get_next),
-            get_last_error: Some(device::get_last_error),
-            release: Some(device::release),
-            private_data: StreamState::raw(self, schema.into()).cast(),
-        };
-        // SAFETY: all fields of the struct are set, and its `release` frees `private_data`.
-        unsafe { Owned::new(raw) }
+        let device =
+            self.0.front().map_or(declared, |array| Device { r#type: array.device_type, ..declared });
+        export_device_stream(schema, device, self.into_next())
     }
 
     /// Converts the queue to a C Stream. The arrays must be in host memory.
     pub fn into_data_stream(self, schema: impl Into<StreamSchema>) -> Owned<abi::ArrowArrayStream> {
-        let raw = abi::ArrowArrayStream {
-            get_schema: Some(data::get_schema),
-            get_next: Some(data::get_next),
-            get_last_error: Some(data::get_last_error),
-            release: Some(data::release),
-            private_data: StreamState::raw(self, schema.into()).cast(),
-        };
-        // SAFETY: all fields of the struct are set, and its `release` frees `private_data`.
-        unsafe { Owned::new(raw) }
+        export_data_stream(schema, self.into_next())
     }
+
+    fn into_next(mut self) -> impl FnMut() -> NextArray + Send + 'static {
+        move || Ok(self.0.pop_front())
+    }
+}
+
+/// The next array of a stream; `None` at the end.
+pub type NextArray = Result<Option<Owned<abi::ArrowDeviceArray>>>;
+
+/// Exports a C Device Stream. `next` returns its arrays, which must all be on devices of the type
+/// of `device`.
+pub fn export_device_stream(
+    schema: impl Into<StreamSchema>,
+    device: Device,
+    next: impl FnMut() -> NextArray + Send + 'static,
+) -> Owned<abi::ArrowDeviceArrayStream> {
+    let raw = abi::ArrowDeviceArrayStream {
+        device_type: device.r#type,
+        get_schema: Some(device::get_schema),
+        get_next: Some(device::get_next),
+        get_last_error: Some(device::get_last_error),
+        release: Some(device::release),
+        private_data: StreamState::raw(Box::new(next), schema.into()).cast(),
+    };
+    // SAFETY: all fields of the struct are set, and its `release` frees `private_data`.
+    unsafe { Owned::new(raw) }
+}
+
+/// Exports a C Stream. `next` returns its arrays, which must be in host memory and ready.
+pub fn export_data_stream(
+    schema: impl Into<StreamSchema>,
+    next: impl FnMut() -> NextArray + Send + 'static,
+) -> Owned<abi::ArrowArrayStream> {
+    let raw = abi::ArrowArrayStream {
+        get_schema: Some(data::get_schema),
+        get_next: Some(data::get_next),
+        get_last_error: Some(data::get_last_error),
+        release: Some(data::release),
+        private_data: StreamState::raw(Box::new(next), schema.into()).cast(),
+    };
+    // SAFETY: all fields of the struct are set, and its `release` frees `private_data`.
+    unsafe { Owned::new(raw) }
 }
 
 /// The schema of a stream's arrays.
@@ -87,7 +113,7 @@ impl From<FieldRef> for StreamSchema {
 
 /// The private data of both kinds of stream.
 struct StreamState {
-    queue: ArrayQueue,
+    next: Box<dyn FnMut() -> NextArray + Send>,
     schema: StreamSchema,
     last_error: Option<CString>,
 }
@@ -97,8 +123,8 @@ struct StreamState {
 const EINVAL: c_int = 22;
 
 impl StreamState {
-    fn raw(queue: ArrayQueue, schema: StreamSchema) -> *mut StreamState {
-        Box::into_raw(Box::new(StreamState { queue, schema, last_error: None }))
+    fn raw(next: Box<dyn FnMut() -> NextArray + Send>, schema: StreamSchema) -> *mut StreamState {
+        Box::into_raw(Box::new(StreamState { next, schema, last_error: None }))
     }
 
     /// FFI door: runs `body`, stops panics, stores the error message and returns an errno value.
@@ -130,7 +156,7 @@ impl StreamState {
 
     fn next<T: Default>(&mut self, out: *mut T, as_t: impl FnOnce(abi::ArrowDeviceArray) -> T) -> c_int {
         self.enter(|state| {
-            let array = state.queue.0.pop_front();
+            let array = (state.next)()?;
             // SAFETY: the C Stream interface requires that `out` is writable; `put` rejects NULL. A
             // zeroed struct is a released array, which means the end of the stream.
             unsafe {

@@ -10,5 +10,6 @@ mod checks;
 mod hostile_arrays;
 mod last_offsets;
 mod plain;
+mod projections;
 mod properties;
 mod schemas;

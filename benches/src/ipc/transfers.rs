@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crossdock_arrays::{DeviceArray, DeviceBatch, export_batch, export_schema, import_batch, import_schema};
-use crossdock_plugin_api::{ByteSource, CallSettings, Device, Input, Options, Sink};
+use crossdock_plugin_api::{ByteSource, CallSettings, Device, Input, Options, ReadRequest, Sink};
 
 use super::bench::Bench;
 use super::data::{self, NullSink};
@@ -54,7 +54,7 @@ fn each_batch(bench: &Bench, source: &Arc<dyn ByteSource>, mut f: impl FnMut(&De
     let plugin = bench.session.plugin("arrow-ipc")?;
     let call = CallSettings::new(bench.gpu);
     let input = Input::Source(data::share(source));
-    let mut reader = plugin.importer()?.open(&call, "arrow-ipc-file", input, None, &Options::new())?;
+    let mut reader = plugin.importer()?.open(&call, input, &ReadRequest::new("arrow-ipc-file"))?;
     let schema = Arc::new(import_schema(&reader.schema()?)?);
     while let Some(batch) = reader.next(&call)? {
         let batch = import_batch(batch, &schema, memory)?;

@@ -156,14 +156,19 @@ impl Raw {
             abi::Input { capsules: capsules.as_mut_ptr(), ..abi::Input::new() }
         };
         let schema = export_schema(&sample_schema())?;
+        let request = abi::ReadRequest {
+            format: name,
+            input: &raw const input,
+            schema: &raw const *schema,
+            options: options.as_ptr(),
+            n_options: options.len(),
+            ..abi::ReadRequest::new()
+        };
         let mut out = abi::BatchStream::new();
         let (code, error) = call(has_error_struct, |err| {
             // SAFETY: `open` is called on its own instance. The arguments are valid for the call.
             // This function owns the objects in `input`, and passes their ownership.
-            unsafe {
-                let (raw, n) = (options.as_ptr(), options.len());
-                open(self.instance, &self.call.raw(), name, &input, &raw const *schema, raw, n, &mut out, err)
-            }
+            unsafe { open(self.instance, &self.call.raw(), &request, &mut out, err) }
         });
         let input = if format.bytes {
             let was_taken = source.is_released();
@@ -267,25 +272,14 @@ impl Raw {
         let size = call_struct.base.struct_size;
         call_struct.base = abi::Call { struct_size: size, ..self.call.raw() };
         let mut out = Extended::<abi::BatchStream>::new();
-        let name = abi::Str::new(&format.name);
+        let mut request = Extended::<abi::ReadRequest>::new();
+        request.base.format = abi::Str::new(&format.name);
+        request.base.input = &raw const input.base;
         Error::check(|err| {
-            let none = std::ptr::null();
             // SAFETY: `open` is called on its own instance. All structs are valid for the call, and
             // at least as long as their `struct_size`. This function owns the list of capsules, and
             // passes its ownership.
-            unsafe {
-                open(
-                    self.instance,
-                    &call_struct.base,
-                    name,
-                    &input.base,
-                    std::ptr::null(),
-                    none,
-                    0,
-                    &mut out.base,
-                    err,
-                )
-            }
+            unsafe { open(self.instance, &call_struct.base, &request.base, &mut out.base, err) }
         })?;
         let mut batch = Extended::<abi::Batch>::new();
         let next = Error::check(|err| match out.base.get_next {

@@ -6,7 +6,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 use crossdock::api::{
     BatchStreamHandle, CallSettings, Capsule, Capsules, Code, Device, Error, Format, Input, Options, Owned,
-    Result, WriterHandle, abi,
+    ReadRequest, Result, WriterHandle, abi,
 };
 use crossdock_arrays::{
     Arrays, DataStream, DeviceBatch, DeviceStream, export_schema, import_batch, import_schema, on_cpu,
@@ -359,7 +359,11 @@ pub fn open(
 ) -> Result<BatchStreamHandle> {
     let schema = schema.map(|schema| export_schema(schema)).transpose()?;
     coverage::record_data_call();
-    subject.importer().map_err(to_error)?.open(call, &format.name, input, schema.as_ref(), &Options::new())
+    subject.importer().map_err(to_error)?.open(
+        call,
+        input,
+        &ReadRequest::new(&format.name).with_schema(schema.as_deref()),
+    )
 }
 
 /// Reads a stream to its end.

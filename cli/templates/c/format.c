@@ -175,15 +175,14 @@ static int is_expected(const struct ArrowSchema* schema) {
 }
 
 /* Takes ownership of the objects in `input`, also on failure. */
-static crossdock_code open_source(crossdock_instance* instance, const crossdock_call* call, crossdock_str format,
-                                  const crossdock_input* input, const struct ArrowSchema* schema,
-                                  const crossdock_option* options, size_t n_options, crossdock_batch_stream* out,
-                                  crossdock_error* err) {
+static crossdock_code open_source(crossdock_instance* instance, const crossdock_call* call,
+                                  const crossdock_read_request* request, crossdock_batch_stream* out, crossdock_error* err) {
+  const crossdock_input* input = request->input;
   reader* r = calloc(1, sizeof *r);
   if (r) r->rest = malloc(2 * CHUNK_BYTES);
-  (void)instance, (void)call, (void)options;
-  if (!r || !r->rest || !input->source || n_options > 0 || !is_expected(schema) ||
-      format.bytes != strlen("@NAME@") || memcmp(format.data, "@NAME@", format.bytes) != 0) {
+  (void)instance, (void)call;
+  if (!r || !r->rest || !input->source || request->n_options > 0 || !is_expected(request->schema) ||
+      request->format.bytes != strlen("@NAME@") || memcmp(request->format.data, "@NAME@", request->format.bytes) != 0) {
     if (input->source) input->source->release(input->source);
     if (input->capsules) input->capsules->release(input->capsules);
     if (r) free(r->rest);

@@ -10,10 +10,7 @@ use crossdock_arrays::{
     DeviceArray, DeviceBatch, call_stream, export_batch, export_schema, import_schema_ref,
 };
 use crossdock_memory::Memory;
-use crossdock_plugin_api::{
-    BatchStream, Call, Error, Format, Host, Importer, Input, Options, Owned, Plugin, Result,
-    Source, abi, crossdock_plugin,
-};
+use crossdock_plugin_api::{BatchStream, Call, Error, Format, Host, Importer, Input, Options, Owned, Plugin, Result, Source, abi, crossdock_plugin, ReadRequest};
 
 struct NumberFormat {
     memory: Memory,
@@ -54,10 +51,8 @@ impl Importer for NumberFormat {
     fn open(
         &self,
         _call: &Call<'_>,
-        format: &str,
         input: Input,
-        expected: Option<&abi::ArrowSchema>,
-        options: &Options,
+        request: &ReadRequest<'_>,
     ) -> Result<Box<dyn BatchStream>> {
         let Input::Source(source) = input else {
             return Err(Error::invalid_argument(
@@ -70,7 +65,7 @@ impl Importer for NumberFormat {
             false,
         )]));
         // SAFETY: the caller passes a valid schema, which lives until this function returns.
-        let expected = expected.map(|expected| unsafe { import_schema_ref(expected) });
+        let expected = request.schema.map(|expected| unsafe { import_schema_ref(expected) });
         if let Some(expected) = expected.transpose()?
             && expected != *schema
         {

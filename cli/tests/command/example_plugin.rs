@@ -54,7 +54,7 @@ fn convert_command_writes_the_selected_columns_and_reports_each_stage() {
     let lines: Vec<&str> = report.lines().collect();
     assert_eq!(lines.len(), 4, "{report}");
     assert!(lines[0].starts_with("stage      rows  bytes "), "{report}");
-    assert!(lines[1].starts_with("read csv      3   32 B "), "{report}");
+    assert!(lines[1].starts_with("read csv      3   16 B "), "{report}");
     assert!(lines[2].starts_with("write csv     3    8 B "), "{report}");
     assert!(lines[3].starts_with("total "), "{report}");
     assert_eq!(convert(&["--quiet"]), "");

@@ -4,6 +4,7 @@ mod plan;
 mod report;
 mod via;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,6 +17,7 @@ use via::Via;
 
 use crate::error::{Error, Result};
 use crate::reader::{ReadOptions, Reader};
+use crate::selection::ColumnName;
 use crate::session::Session;
 use crate::sink::Output;
 use crate::source::Input;
@@ -29,7 +31,6 @@ pub struct Conversion {
     vias: Vec<String>,
     via: Options,
     nulls: Option<String>,
-    columns: Option<Vec<String>>,
 }
 
 impl Session {
@@ -43,7 +44,6 @@ impl Session {
             vias: Vec::new(),
             via: Options::new(),
             nulls: None,
-            columns: None,
         }
     }
 }
@@ -84,8 +84,20 @@ impl Conversion {
     }
 
     /// Selects the columns to convert, in the given order.
-    pub fn columns(mut self, columns: Vec<String>) -> Self {
-        self.columns = Some(columns);
+    pub fn columns(mut self, columns: impl IntoIterator<Item = impl Into<ColumnName>>) -> Self {
+        self.read.columns = Some(columns.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Selects the rows to convert: ascending ranges of positions in the input.
+    pub fn rows(mut self, rows: Vec<Range<u64>>) -> Self {
+        self.read.rows = Some(rows);
+        self
+    }
+
+    /// Sets the maximum number of rows to convert.
+    pub fn limit(mut self, rows: u64) -> Self {
+        self.read.limit = Some(rows);
         self
     }
 
@@ -111,7 +123,7 @@ impl Conversion {
     /// Runs the conversion. After an error or cancellation, no output remains.
     pub fn run(self, input: Input, output: Output) -> Result<Report> {
         let start = Instant::now();
-        let Self { session, read, mut write, vias, via: via_options, columns, nulls } = self;
+        let Self { session, read, mut write, vias, via: via_options, nulls } = self;
         let named = vias.iter().chain(&read.from).chain(&write.to).map(String::as_str);
         session.plugins_without_warnings(&named.collect::<Vec<_>>());
         let copied = || session.account().usage().copied;
@@ -120,13 +132,7 @@ impl Conversion {
         let reader = session.read(input, &read)?;
         let mut read_stage = Stage::new("read", reader.plugin().name(), reader.format());
         read_stage.time = opened.elapsed();
-        let columns = columns.map(|names| indices(&reader, &names)).transpose()?;
-        let schema = match &columns {
-            None => reader.schema().clone(),
-            Some(columns) => {
-                Arc::new(reader.schema().project(columns).map_err(|error| Error::usage(error.to_string()))?)
-            }
-        };
+        let schema = reader.schema().clone();
         // Only formats that cannot represent nulls have the option "nulls". Other formats would
         // reject the option.
         let mut pass_options = via_options.clone();
@@ -150,7 +156,7 @@ impl Conversion {
         let mut line =
             Line { read_stage, passes, write_stage, move_stage: Stage::new("move", "host", "cpu"), writer };
         let mut reader = reader;
-        let arrive_stage = line.push_all(&session, &mut reader, columns.as_deref())?;
+        let arrive_stage = line.push_all(&session, &mut reader)?;
         line.read_stage.copied = reader.plugin().account().usage().copied;
         drop(reader);
         let (mut stages, mut moved, write_stage) = line.finish()?;
@@ -181,27 +187,6 @@ fn check_all_supported(options: &Options, passes: &[(Stage, Via)]) -> Result<()>
     }
 }
 
-fn indices(reader: &Reader, names: &[String]) -> Result<Vec<usize>> {
-    let schema = reader.schema();
-    let index = |name: &String| {
-        let mut hits = schema.fields().iter().enumerate().filter(|(_, field)| field.name() == name);
-        match (hits.next(), hits.next()) {
-            (Some((i, _)), None) => Ok(i),
-            (Some(_), Some(_)) => Err(Error::usage(format!(
-                "column '{name}': expected a unique name, but several columns have this name"
-            ))),
-            _ => {
-                let known: Vec<_> = schema.fields().iter().map(|f| f.name().as_str()).collect();
-                Err(Error::usage(format!(
-                    "there is no column '{name}'; the columns are: {}",
-                    known.join(", ")
-                )))
-            }
-        }
-    };
-    names.iter().map(index).collect()
-}
-
 /// The stages of a conversion, and the writer of the last stage.
 struct Line {
     read_stage: Stage,
@@ -214,12 +199,7 @@ struct Line {
 impl Line {
     /// Passes every batch of the reader to the next stage. Returns the stage that moves batches to
     /// the session's device.
-    fn push_all(
-        &mut self,
-        session: &Session,
-        reader: &mut Reader,
-        columns: Option<&[usize]>,
-    ) -> Result<Stage> {
+    fn push_all(&mut self, session: &Session, reader: &mut Reader) -> Result<Stage> {
         let copied = || session.account().usage().copied;
         let mut arrive_stage = Stage::new("move", "host", &session.device().to_string());
         while let Some(batch) = self.read_stage.time(|| reader.next_unmoved())? {
@@ -232,12 +212,6 @@ impl Line {
                 arrive_stage.count(&batch);
                 arrive_stage.copied += copied().since(before);
                 batch
-            };
-            let batch = match columns {
-                None => batch,
-                Some(columns) => {
-                    batch.select(columns).map_err(|e| Error::data("cannot select columns", e))?
-                }
             };
             self.push(batch)?;
         }

@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::plugin::Plugin;
 use crate::reader::{Columns, Reader};
 use crate::registry::Choice;
+use crate::selection::Request;
 use crate::session::Session;
 use crate::sink::{Output, VecSink};
 use crate::source::Input;
@@ -257,7 +258,17 @@ impl Via {
         let what = format!("read batches back as {}", format.name);
         let (name, columns) = (format.name.as_str().into(), Columns::Expected(schema));
         let plugin = plugin.clone();
-        let reader = Reader::open(session, plugin, call, name, input, columns, options, what.into())?;
+        let reader = Reader::open(
+            session,
+            plugin,
+            call,
+            name,
+            input,
+            columns,
+            options,
+            &mut Request::default(),
+            what.into(),
+        )?;
         if let Some(difference) = schema_difference(schema, reader.schema()) {
             return Err(self.bad_data(format!("the plugin returned a changed schema: {difference}")));
         }

@@ -310,7 +310,7 @@ mod tests {
         }
         for data_type in [DataType::Utf8, DataType::Boolean, DataType::Decimal128(9, 0)] {
             let message = result(&data_type, &[Operator::Sequence { base: 0, step: 0 }]);
-            assert!(message.contains("expected one of 1, 2, 4 or 8 bytes"), "{message}");
+            assert!(message.contains("expected a type of 1, 2, 4 or 8 bytes"), "{message}");
         }
     }
 }

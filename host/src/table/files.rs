@@ -1,9 +1,6 @@
 //! Reads and writes tables as files and bytes, through plugins.
 
 use std::path::Path;
-use std::sync::Arc;
-
-use crossdock_plugin_api::Progress;
 
 use super::Table;
 use crate::error::Result;
@@ -59,21 +56,17 @@ impl Table {
 
     /// Reads Arrow IPC of either form from any input.
     pub fn from_ipc_input(session: &Session, input: Input) -> Result<Self> {
-        Self::from_ipc_input_with_progress(session, input, None)
+        Self::from_ipc_input_with(session, input, ReadOptions::default())
     }
 
-    /// Like [`Self::from_ipc_input`], with a callback that receives the number of bytes read so
-    /// far. The last call of the callback passes the number of bytes that the table was read from.
-    /// For a stream, the input may contain more bytes.
-    pub fn from_ipc_input_with_progress(
-        session: &Session,
-        input: Input,
-        progress: Option<Arc<Progress>>,
-    ) -> Result<Self> {
+    /// Like [`Self::from_ipc_input`], with options; `from` is ignored. The last progress report has
+    /// the number of bytes that the table was read from. After a stream, the input may contain more
+    /// bytes.
+    pub fn from_ipc_input_with(session: &Session, input: Input, options: ReadOptions) -> Result<Self> {
         // An IPC file begins with its magic number. Any other input is read as a stream, because
         // streams of old writers do not begin with fixed bytes.
         let form = if input.head(FILE_MAGIC.len())? == FILE_MAGIC { IpcForm::File } else { IpcForm::Stream };
-        let options = ReadOptions { from: Some(form.name().into()), progress, ..ReadOptions::default() };
+        let options = ReadOptions { from: Some(form.name().into()), ..options };
         Self::from_reader(session, session.read_shared(input, &options)?)
     }
 

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use crossdock::api::{
     BatchStream, BatchWriter, Call, Capsule, ColumnPlan, Device, Error, Exporter, Format, Host as HostHandle,
-    Importer, Input, Options, Owned, Plugin, PluginDescription, Result, Sink, Source, Verdict, abi, entry,
+    Importer, Input, Options, Owned, Plugin, PluginDescription, ReadRequest, Result, Sink, Source, Verdict,
+    abi, entry,
 };
 use crossdock::discovery::Search;
 use crossdock::load::LinkedPlugin;
@@ -136,14 +137,8 @@ impl Importer for Mini {
         &self.read
     }
 
-    fn open(
-        &self,
-        call: &Call<'_>,
-        format: &str,
-        input: Input,
-        _schema: Option<&abi::ArrowSchema>,
-        options: &Options,
-    ) -> Result<Box<dyn BatchStream>> {
+    fn open(&self, call: &Call<'_>, input: Input, request: &ReadRequest<'_>) -> Result<Box<dyn BatchStream>> {
+        let ReadRequest { format, options, .. } = *request;
         options.only("mini", &[])?;
         match input {
             Input::Source(_) if format == "mini-odd" => Ok(Box::new(Odd)),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use crossdock::api::{
     BatchStream, Call, Code, Device, EncodedArray, EncodedNode, Encoding, Error as ApiError, Format,
-    Host as HostHandle, Importer, Input as ApiInput, Options, Owned, Plugin, PluginDescription, Result,
+    Host as HostHandle, Importer, Input as ApiInput, Owned, Plugin, PluginDescription, ReadRequest, Result,
     Source, abi, entry,
 };
 use crossdock::memory::Backend;
@@ -87,17 +87,10 @@ impl Importer for Hoarder {
         &self.formats
     }
 
-    fn open(
-        &self,
-        _: &Call<'_>,
-        format: &str,
-        input: ApiInput,
-        _: Option<&abi::ArrowSchema>,
-        _: &Options,
-    ) -> Result<Box<dyn BatchStream>> {
+    fn open(&self, _: &Call<'_>, input: ApiInput, request: &ReadRequest<'_>) -> Result<Box<dyn BatchStream>> {
         let ApiInput::Source(source) = input else { return Err(ApiError::unsupported("capsules")) };
         let memory = self.memory.clone();
-        Ok(Box::new(Once { memory, format: format.into(), source: Some(source) }))
+        Ok(Box::new(Once { memory, format: request.format.into(), source: Some(source) }))
     }
 }
 

@@ -240,14 +240,14 @@ fn rejects_libraries_without_metadata_as_not_a_plugin() {
 
 #[test]
 fn error_for_another_abi_version_states_both_versions() {
-    assert_refused(&["MAJOR=2"], "abi-version", &["ABI 2.0", "expected 1.0"]);
-    assert_refused(&["MINOR=2"], "abi-version", &["ABI 1.2", "expected 1.0"]);
-    assert_refused(&["ENTRY_MAJOR=3"], "abi-version", &["ABI 3.0"]);
+    assert_refused(&["MAJOR=2"], "abi-version", &["ABI 2.2", "expected 0.2"]);
+    assert_refused(&["MINOR=3"], "abi-version", &["ABI 0.3", "expected 0.2"]);
+    assert_refused(&["ENTRY_MAJOR=3"], "abi-version", &["ABI 3.2"]);
 }
 
 #[test]
 fn rejects_plugins_whose_abi_range_excludes_this_host() {
-    assert_refused(&["RANGE=\"^0.2.0\""], "abi-range", &["^0.2.0", "1.0.0"]);
+    assert_refused(&["RANGE=\"^0.1.0\""], "abi-range", &["^0.1.0", "0.2.0"]);
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn error_for_another_struct_size_states_both_sizes() {
         "struct-sizes",
         &["crossdock_error: expected at least 48 bytes, got 49"],
     );
-    assert_refused(&["N_SIZES=25"], "struct-sizes", &["25 structs, expected at least 26"]);
+    assert_refused(&["N_SIZES=26"], "struct-sizes", &["26 structs, expected at least 27"]);
 }
 
 #[test]
@@ -281,17 +281,17 @@ fn reads_shorter_and_longer_metadata_of_other_versions() {
         PluginFile::new(c_plugin(directory.path(), name, definitions)).load().map(|l| l.metadata.sizes.len())
     };
     let all = "sizeof(crossdock_plugin_meta)";
-    let no_more = "META_SIZE=offsetof(crossdock_plugin_meta,sizes)+104";
-    assert_eq!(load("short.so", &[no_more]).unwrap(), 26);
-    assert_eq!(load("more.so", &["N_SIZES=27"]).unwrap(), 27, "a later version lists more structs");
+    let no_more = "META_SIZE=offsetof(crossdock_plugin_meta,sizes)+108";
+    assert_eq!(load("short.so", &[no_more]).unwrap(), 27);
+    assert_eq!(load("more.so", &["N_SIZES=28"]).unwrap(), 28, "a later version lists more structs");
     let longer = format!("META_SIZE={all}+32");
     assert_eq!(
         load("long.so", &[&longer, "N_SIZES=136"]).unwrap(),
         128,
         "more sizes than this version's struct has room for"
     );
-    let expected = ["lists 27 struct sizes, expected at most 26"];
-    assert_refused(&[no_more, "N_SIZES=27"], "bad-metadata", &expected);
+    let expected = ["lists 28 struct sizes, expected at most 27"];
+    assert_refused(&[no_more, "N_SIZES=28"], "bad-metadata", &expected);
 }
 
 #[test]

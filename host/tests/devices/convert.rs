@@ -196,9 +196,12 @@ fn error_for_an_unknown_column_lists_the_known_columns() {
     let host = host();
     let session = session(&host, Device::CPU);
     let run = |columns: &[&str]| {
-        let columns = columns.iter().map(|name| name.to_string()).collect();
         let output = Output::Memory(VecSink::new());
-        session.conversion().to("mini").columns(columns).run(Input::bytes(bytes(&[1])), output)
+        session
+            .conversion()
+            .to("mini")
+            .columns(columns.iter().copied())
+            .run(Input::bytes(bytes(&[1])), output)
     };
     assert!(run(&["v"]).is_ok());
     let error = run(&["w"]).unwrap_err();

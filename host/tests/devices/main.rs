@@ -5,5 +5,6 @@
 mod common;
 mod convert;
 mod kernels;
+mod scans;
 mod tables;
 mod trace;

@@ -132,7 +132,7 @@ fn error_for_malformed_offsets_has_the_index_of_the_first_malformed_offset() {
 fn rejects_validity_that_does_not_fit() {
     let values = &[1i32, 2, 3][..];
     let text = usage_error(DataType::Int32, true, ColumnSlice::new(values).with_validity(&[true]));
-    assert!(text.contains("validity for 3 values, got 1"), "{text}");
+    assert!(text.contains("validity for 3 values, got validity for 1"), "{text}");
     let text = usage_error(DataType::Int32, true, ColumnSlice::new(values).with_validity_bits(&[]));
     assert!(text.contains("expected 1 bytes of validity bits"), "{text}");
     let text =

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crossdock_arrays::{export_batch, import_result, import_schema};
 use crossdock_plugin_api::{
-    CallSettings, CallStream, CancelFlag, EncodedArray, Error, Input, Operator, Options, Result, Sink, Source,
+    CallSettings, CallStream, CancelFlag, EncodedArray, Error, Input, Operator, Options, ReadRequest, Result,
+    Selection, Sink, Source,
 };
 
 use crate::child::host_objects::{HostSink, HostSource};
@@ -13,7 +14,9 @@ use crate::child::server::Server;
 use crate::wire::array_transfer::{BatchParts, TreeParts, column_schema, read_schema, write_schema};
 use crate::wire::device_parts::DeviceParts;
 use crate::wire::incoming::Incoming;
-use crate::wire::messages::{CallParts, InputParts, OperatorParts, PlanParts, Request, Response, SinkParts};
+use crate::wire::messages::{
+    CallParts, InputParts, OperatorParts, PlanParts, Request, Response, SelectionParts, SinkParts,
+};
 use crate::wire::outgoing::Outgoing;
 
 type OptionParts = Vec<(String, String)>;
@@ -36,8 +39,8 @@ impl Server {
             Request::Destroy(instance) => self.instances.remove(instance),
             Request::CloseStream(stream) => self.streams.remove(stream),
             Request::CloseWriter(writer) => self.writers.remove(writer),
-            Request::Open { instance, call, format, input, schema, options } => {
-                return self.open(instance, call, &format, input, schema, options, attachments);
+            Request::Open { instance, call, format, input, schema, options, selection } => {
+                return self.open(instance, call, &format, input, schema, options, selection, attachments);
             }
             Request::Next { stream, call } => return self.next(stream, call, to),
             Request::Plan { instance, call, format, schema, from, options } => {
@@ -90,6 +93,7 @@ impl Server {
         input: InputParts,
         schema: Option<Vec<u8>>,
         options: OptionParts,
+        selection: SelectionParts,
         attachments: Attachments,
     ) -> Result<Response> {
         let instance = self.instances.get(instance)?;
@@ -99,13 +103,17 @@ impl Server {
         let options = to_options(options);
         let call = self.begin_call(call, &instance);
         let importer = instance.plugin.importer()?;
-        let open = || importer.open(&call.settings, format, input, schema.as_ref(), &options);
+        let selection = Selection::from(selection);
+        let request =
+            ReadRequest { format, schema: schema.as_deref(), options: &options, selection: &selection };
+        let open = || importer.open(&call.settings, input, &request);
         let mut stream = instance.call("importer.open", open)?;
         let schema = instance.call("stream.get_schema", || stream.schema())?;
+        let honoured = stream.honoured().into();
         let (bytes, schema) = (write_schema(&schema)?, Arc::new(import_schema(&schema)?));
         let id = self.next_id();
         self.streams.insert(id, Arc::new(Mutex::new(OpenStream { stream, schema, instance })));
-        Ok(Response::Stream { id, schema: bytes })
+        Ok(Response::Stream { id, schema: bytes, honoured })
     }
 
     fn next(&self, stream: u64, call: CallParts, to: &mut Outgoing) -> Result<Response> {

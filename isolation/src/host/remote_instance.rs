@@ -8,7 +8,8 @@ use crossdock_memory::Memory;
 use crossdock_memory_backend::{Account, Backend, ProcessWide, Reservation};
 use crossdock_plugin_api::{
     BatchStream, BatchWriter, Call, ColumnPlan, DecodePlan, Device, EncodedNode, Encoding, Error, Exporter,
-    Format, Host, Importer, Input, Operator, Options, Owned, Plugin, Result, SessionSettings, Sink, abi,
+    Format, Host, Importer, Input, Operator, Options, Owned, Plugin, ReadRequest, Result, SessionSettings,
+    Sink, abi,
 };
 
 use crate::host::callback_server::DecodeContext;
@@ -187,14 +188,7 @@ impl Importer for RemoteInstance {
         self.importer.as_deref().unwrap_or_default()
     }
 
-    fn open(
-        &self,
-        call: &Call<'_>,
-        format: &str,
-        input: Input,
-        schema: Option<&abi::ArrowSchema>,
-        options: &Options,
-    ) -> Result<Box<dyn BatchStream>> {
+    fn open(&self, call: &Call<'_>, input: Input, request: &ReadRequest<'_>) -> Result<Box<dyn BatchStream>> {
         let Input::Source(source) = input else { return Err(no_capsules()) };
         let mut files = Outgoing::to_plugin(None);
         let (input, source) = register_source(&self.connection.child, source, &mut files)?;
@@ -202,17 +196,19 @@ impl Importer for RemoteInstance {
         let request = Request::Open {
             instance: self.instance,
             call: parts,
-            format: format.to_owned(),
+            format: request.format.to_owned(),
             input,
-            schema: schema.map(write_schema).transpose()?,
-            options: to_pairs(options),
+            schema: request.schema.map(write_schema).transpose()?,
+            options: to_pairs(request.options),
+            selection: request.selection.into(),
         };
         let (response, incoming) = self.connection.child.request(request, &files, Some((call, parts)))?;
-        let Response::Stream { id, schema } = response else { return Err(unexpected_response()) };
+        let Response::Stream { id, schema, honoured } = response else { return Err(unexpected_response()) };
         Ok(Box::new(RemoteStream::new(
             self.connection.clone(),
             id,
             &schema,
+            honoured.into(),
             source,
             incoming.into_reservation(),
         )?))

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use arrow_schema::SchemaRef;
 use crossdock_arrays::{export_schema, import_batch};
 use crossdock_memory_backend::Reservation;
-use crossdock_plugin_api::{BatchStream, BatchWriter, Call, Capsule, Map, Owned, Result, Source, abi};
+use crossdock_plugin_api::{
+    BatchStream, BatchWriter, Call, Capsule, Honoured, Map, Owned, Result, Source, abi,
+};
 
 use crate::host::child::Child;
 use crate::host::connection::{Connection, unexpected_response};
@@ -50,6 +52,7 @@ pub struct RemoteStream {
     connection: Connection,
     id: u64,
     schema: SchemaRef,
+    honoured: Honoured,
     _source: SourceRegistration,
     /// Reserves the memory of the schema.
     _reservation: Option<Reservation>,
@@ -60,15 +63,20 @@ impl RemoteStream {
         connection: Connection,
         id: u64,
         schema: &[u8],
+        honoured: Honoured,
         source: SourceRegistration,
         reservation: Option<Reservation>,
     ) -> Result<Self> {
         let (_, schema) = read_schema(schema)?;
-        Ok(Self { connection, id, schema, _source: source, _reservation: reservation })
+        Ok(Self { connection, id, schema, honoured, _source: source, _reservation: reservation })
     }
 }
 
 impl BatchStream for RemoteStream {
+    fn honoured(&self) -> Honoured {
+        self.honoured
+    }
+
     fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {
         export_schema(&self.schema)
     }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crossdock_memory_backend::{Phase, Reservation};
 use crossdock_plugin_api::{
-    Call, CallSettings, Code, ColumnPlan, DecodePlan, Device, Error, Format, OptionInfo, Result,
-    SessionSettings, Validate, Verdict,
+    Call, CallSettings, Code, ColumnPlan, DecodePlan, Device, Error, Format, Honoured, OptionInfo, Result,
+    Selection, SessionSettings, Validate, Verdict,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -41,8 +41,53 @@ pub struct WithSegments<T> {
     pub segments: Vec<SegmentParts>,
 }
 
-/// A call from the host to the plugin's process. The ids of instances, streams and writers are ids
-/// that earlier responses returned.
+/// The needed columns and rows of an input.
+#[derive(Serialize, Deserialize)]
+pub struct SelectionParts {
+    pub columns: Option<Vec<Vec<String>>>,
+    pub rows: Option<Vec<(u64, u64)>>,
+    pub batch_rows: u64,
+    pub batch_bytes: u64,
+}
+
+impl From<&Selection> for SelectionParts {
+    fn from(selection: &Selection) -> Self {
+        let Selection { columns, rows, batch_rows, batch_bytes } = selection.clone();
+        let rows = rows.map(|rows| rows.into_iter().map(|rows| (rows.start, rows.end)).collect());
+        Self { columns, rows, batch_rows, batch_bytes }
+    }
+}
+
+impl From<SelectionParts> for Selection {
+    fn from(parts: SelectionParts) -> Self {
+        let SelectionParts { columns, rows, batch_rows, batch_bytes } = parts;
+        let rows = rows.map(|rows| rows.into_iter().map(|(begin, end)| begin..end).collect());
+        Self { columns, rows, batch_rows, batch_bytes }
+    }
+}
+
+/// The parts of a selection that a stream honours.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub struct HonouredParts {
+    pub columns: bool,
+    pub rows: bool,
+    pub n_rows: Option<u64>,
+}
+
+impl From<Honoured> for HonouredParts {
+    fn from(Honoured { columns, rows, n_rows }: Honoured) -> Self {
+        Self { columns, rows, n_rows }
+    }
+}
+
+impl From<HonouredParts> for Honoured {
+    fn from(HonouredParts { columns, rows, n_rows }: HonouredParts) -> Self {
+        Self { columns, rows, n_rows }
+    }
+}
+
+/// A call from the host to the plugin's process. The ids of instances, streams and writers are
+/// those of earlier responses.
 #[derive(Serialize, Deserialize)]
 pub enum Request {
     /// Loads the plugin in the only file of the message. Always the first request.
@@ -64,6 +109,7 @@ pub enum Request {
         input: InputParts,
         schema: Option<Vec<u8>>,
         options: Vec<(String, String)>,
+        selection: SelectionParts,
     },
     Next {
         stream: u64,
@@ -137,6 +183,7 @@ pub enum Response {
     Stream {
         id: u64,
         schema: Vec<u8>,
+        honoured: HonouredParts,
     },
     Batch(Option<BatchParts>),
     Writer(u64),

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use crossdock_plugin_api::{
     BatchStream, BatchWriter, ByteSink, ByteSource, Call, CallSettings, Capsule, Code, ColumnPlan, Device,
-    Error, Exporter, Format, Host, Importer, Input, Instance, Options, Owned, Plugin, Result, Sink, Source,
-    Verdict, abi, entry,
+    Error, Exporter, Format, Host, Importer, Input, Instance, Options, Owned, Plugin, ReadRequest, Result,
+    Sink, Source, Verdict, abi, entry,
 };
 
 use crate::common::batch;
@@ -81,11 +81,10 @@ impl Importer for Moody {
     fn open(
         &self,
         _call: &Call<'_>,
-        _format: &str,
         _input: Input,
-        _schema: Option<&abi::ArrowSchema>,
-        options: &Options,
+        request: &ReadRequest<'_>,
     ) -> Result<Box<dyn BatchStream>> {
+        let options = request.options;
         match options.get("mood").unwrap_or_default() {
             "panic" => panic!("the mood is bad"),
             "payload" => std::panic::panic_any(PanicsOnDrop),
@@ -187,7 +186,11 @@ fn open_as(
     options: &Options,
 ) -> Result<crossdock_plugin_api::BatchStreamHandle> {
     let call = CallSettings::new(Device::CPU);
-    instance.importer().unwrap().open(&call, format, Input::Capsules(vec![].into()), None, options)
+    instance.importer().unwrap().open(
+        &call,
+        Input::Capsules(vec![].into()),
+        &ReadRequest::new(format).with_options(options),
+    )
 }
 
 #[test]

@@ -23,9 +23,9 @@ fn skipped(name: &str) {
 #[test]
 fn reads_all_recorded_abi_versions_in_ascending_order() {
     let versions: Vec<String> = recorded_releases().iter().map(|(abi, _)| abi.to_string()).collect();
-    assert_eq!(versions[..2], ["0.1", "1.0"]);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("abi/released");
-    assert_eq!(versions.len(), std::fs::read_dir(folder).unwrap().count());
+    // The folder does not exist before the first release.
+    assert_eq!(versions.len(), std::fs::read_dir(folder).map_or(0, Iterator::count));
     assert!(recorded_releases().windows(2).all(|pair| pair[0].0 < pair[1].0));
     assert!(releases(Path::new("/none/such")).unwrap().is_empty());
 }

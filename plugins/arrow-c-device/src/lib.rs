@@ -12,7 +12,7 @@ mod import;
 use crossdock_memory::Memory;
 use crossdock_plugin_api::{
     BatchStream, BatchWriter, Call, ColumnPlan, Device, Error, Exporter, Format, Host, Importer, Input,
-    Options, Plugin, Result, Sink, abi,
+    Options, Plugin, ReadRequest, Result, Sink, abi,
 };
 use formats::Interface;
 
@@ -50,11 +50,10 @@ impl Importer for ArrowCDevice {
     fn open(
         &self,
         _call: &Call<'_>,
-        format: &str,
         input: Input,
-        schema: Option<&abi::ArrowSchema>,
-        _: &Options,
+        request: &ReadRequest<'_>,
     ) -> Result<Box<dyn BatchStream>> {
+        let ReadRequest { format, schema, .. } = *request;
         let interface = Interface::from_name(format)?;
         let Input::Capsules(capsules) = input else {
             return Err(Error::invalid_argument(format!("{format}: the input is bytes, expected capsules")));

@@ -42,7 +42,7 @@ use crossdock_arrays::import_schema_ref;
 use crossdock_memory::Memory;
 use crossdock_plugin_api::{
     BatchStream, BatchWriter, Call, ColumnPlan, Device, Error, Exporter, Format, Host, Importer, Input,
-    Options, Plugin, Result, Sink, abi,
+    Options, Plugin, ReadRequest, Result, Sink, abi,
 };
 
 /// Public for benchmarks of the compression.
@@ -111,19 +111,13 @@ impl Importer for ArrowIpc {
         &self.import_formats
     }
 
-    fn open(
-        &self,
-        call: &Call<'_>,
-        format: &str,
-        input: Input,
-        schema: Option<&abi::ArrowSchema>,
-        _: &Options,
-    ) -> Result<Box<dyn BatchStream>> {
-        parse_form(format)?;
-        let reader = read::Reader::open(call, input, &self.host, &self.memory, &self.pool)?;
-        if let Some(expected) = schema {
+    fn open(&self, call: &Call<'_>, input: Input, request: &ReadRequest<'_>) -> Result<Box<dyn BatchStream>> {
+        parse_form(request.format)?;
+        let mut reader = read::Reader::open(call, input, &self.host, &self.memory, &self.pool)?;
+        if let Some(expected) = request.schema {
             reader.expect(&import_borrowed_schema(expected)?)?;
         }
+        reader.select(request.selection)?;
         Ok(Box::new(reader))
     }
 }

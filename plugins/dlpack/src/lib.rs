@@ -24,7 +24,7 @@ mod tensor;
 use crossdock_memory::Memory;
 use crossdock_plugin_api::{
     BatchStream, BatchWriter, Call, ColumnPlan, Device, Error, Exporter, Format, Host, Importer, Input,
-    Options, Plugin, Result, Sink, abi,
+    Options, Plugin, ReadRequest, Result, Sink, abi,
 };
 use options::{ExportOptions, ImportOptions};
 
@@ -59,14 +59,8 @@ impl Importer for DlPack {
         &self.import_formats
     }
 
-    fn open(
-        &self,
-        call: &Call<'_>,
-        format: &str,
-        input: Input,
-        schema: Option<&abi::ArrowSchema>,
-        options: &Options,
-    ) -> Result<Box<dyn BatchStream>> {
+    fn open(&self, call: &Call<'_>, input: Input, request: &ReadRequest<'_>) -> Result<Box<dyn BatchStream>> {
+        let ReadRequest { format, schema, options, .. } = *request;
         let import_options = ImportOptions::new(format, options)?;
         let Input::Capsules(capsules) = input else {
             return Err(Error::invalid_argument(format!("{format}: the input is bytes, expected capsules")));

@@ -29,7 +29,7 @@ use crossdock_arrays::{DeviceBatch, call_stream, export_batch, import_batch};
 use crossdock_memory::Memory;
 use crossdock_plugin_api::{
     BatchStream, BatchWriter, Call, ColumnPlan, DecodePlan, Device, EncodedNode, Encoding, Error, Exporter,
-    Format, Host, Importer, Input, Operator, Options, Owned, Plugin, Result, Sink, abi,
+    Format, Host, Importer, Input, Operator, Options, Owned, Plugin, ReadRequest, Result, Sink, abi,
 };
 use std::sync::Arc;
 
@@ -114,16 +114,9 @@ impl Importer for Encodings {
         &self.import_formats
     }
 
-    fn open(
-        &self,
-        call: &Call<'_>,
-        format: &str,
-        input: Input,
-        schema: Option<&abi::ArrowSchema>,
-        _: &Options,
-    ) -> Result<Box<dyn BatchStream>> {
+    fn open(&self, call: &Call<'_>, input: Input, request: &ReadRequest<'_>) -> Result<Box<dyn BatchStream>> {
         call.check_cancelled()?;
-        import::open(&self.host, &self.memory, call, format, input, schema)
+        import::open(&self.host, &self.memory, call, request.format, input, request.schema)
     }
 }
 

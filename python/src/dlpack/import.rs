@@ -89,7 +89,7 @@ pub fn from_dlpack<'py>(
 }
 
 /// Imports a schema, or a field as a schema of one column.
-fn schema_of(object: &Bound<'_, PyAny>) -> PyResult<SchemaRef> {
+pub fn schema_of(object: &Bound<'_, PyAny>) -> PyResult<SchemaRef> {
     let capsule = object.call_method0("__arrow_c_schema__").map_err(|_| {
         PyTypeError::new_err("schema: expected a crossdock.Schema, or an object with __arrow_c_schema__")
     })?;

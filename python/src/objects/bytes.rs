@@ -65,6 +65,71 @@ impl ByteSource for BufferSource {
     }
 }
 
+/// A seekable Python file object, read in ranges with its methods `seek` and `read`.
+pub struct FileSource {
+    file: Py<PyAny>,
+    /// The position of the first byte.
+    start: u64,
+    bytes: u64,
+    /// Held while a thread moves the position and reads. It is locked before the interpreter's lock
+    /// is acquired, because `read` may release the interpreter's lock.
+    position: Mutex<()>,
+    raised: Arc<Mutex<Option<PyErr>>>,
+}
+
+impl FileSource {
+    /// The `bytes` bytes of the file from the position `start` on.
+    pub fn new(file: Py<PyAny>, start: u64, bytes: u64) -> Self {
+        Self { file, start, bytes, position: Mutex::default(), raised: Arc::default() }
+    }
+
+    /// Where an exception of the file object is stored.
+    pub fn raised(&self) -> Arc<Mutex<Option<PyErr>>> {
+        self.raised.clone()
+    }
+
+    fn read(&self, py: Python<'_>, offset: u64, to: &mut [u8]) -> PyResult<usize> {
+        let file = self.file.bind(py);
+        file.call_method1("seek", (self.start + offset,))?;
+        let mut done = 0;
+        while let Some(rest) = to.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            let data = file.call_method1("read", (rest.len(),))?;
+            let data = PyBuffer::<u8>::get(&data)?;
+            let n = data.item_count();
+            let Some(rest) = rest.get_mut(..n) else {
+                return Err(usage(format!("read({}) of the file object returned {n} bytes", rest.len())));
+            };
+            if n == 0 {
+                break;
+            }
+            data.copy_to_slice(py, rest)?;
+            done += n;
+        }
+        Ok(done)
+    }
+}
+
+impl ByteSource for FileSource {
+    fn name(&self) -> &str {
+        "a file object"
+    }
+
+    fn len(&self) -> Option<u64> {
+        Some(self.bytes)
+    }
+
+    fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
+        let n = usize::try_from(self.bytes.saturating_sub(offset)).unwrap_or(usize::MAX).min(to.len());
+        let Some(to) = to.get_mut(..n).filter(|to| !to.is_empty()) else { return Ok(0) };
+        let _position = self.position.lock().unwrap_or_else(PoisonError::into_inner);
+        Python::attach(|py| self.read(py, offset, to)).map_err(|error| {
+            let message = error.to_string();
+            self.raised.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            Error::io(format!("cannot read the file object: {message}"))
+        })
+    }
+}
+
 /// A Python file object, written to with its method `write`.
 pub struct FileSink {
     file: Py<PyAny>,

@@ -1,116 +1,48 @@
 //! Reads tables from files, file objects and bytes, and writes them.
 
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
 use crossdock::sink::Output;
-use crossdock::source::Input;
-use crossdock::truncated::handle_sigbus;
-use crossdock::{IpcForm, ReadOptions, Table as HostTable, WriteOptions};
+use crossdock::{IpcForm, ReadOptions, ScanOptions, ScanSource, Table as HostTable, WriteOptions};
 use crossdock_plugin_api::{CancelFlag, Options};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString};
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
 
-use crate::objects::bytes::{BufferSource, FileSink};
+use crate::objects::bytes::FileSink;
+use crate::objects::request::RequestArguments;
 use crate::objects::session::{Shared, with_flag};
+use crate::objects::source::{PySource, handle_truncation, open};
 use crate::objects::table::Table;
 use crate::runtime::errors::usage;
 use crate::runtime::path::FsPath;
-use crate::runtime::process::begin;
 use crate::runtime::progress::Progress;
 use crate::runtime::work::{MIN_INTERRUPTIBLE_BYTES, detached, interruptible};
 
-/// The source of `read_ipc`.
-enum IpcSource<'py> {
-    Path(PathBuf),
-    Bytes(BufferSource),
-    /// A file object, the bytes from its position to its end, and its position if the object is
-    /// seekable.
-    Object {
-        bytes: BufferSource,
-        object: Bound<'py, PyAny>,
-        start: Option<u64>,
-    },
-}
-
-/// Converts the argument `source`. A file object is read to its end.
-fn ipc_source<'py>(source: &Bound<'py, PyAny>) -> PyResult<IpcSource<'py>> {
-    let _call = begin(source.py());
-    // A `bytes` object contains the bytes of a file here, although it could also be a path.
-    if !source.is_instance_of::<PyBytes>()
-        && let Ok(FsPath(path)) = source.extract()
-    {
-        return Ok(IpcSource::Path(path));
-    }
-    if let Some(read) = source.getattr_opt("read")? {
-        let is_seekable = match source.getattr_opt("seekable")? {
-            Some(seekable) => seekable.call0()?.is_truthy()?,
-            None => false,
-        };
-        let start = if is_seekable { Some(source.call_method0("tell")?.extract()?) } else { None };
-        let bytes = BufferSource::new(&read.call0()?)?;
-        return Ok(IpcSource::Object { bytes, object: source.clone(), start });
-    }
-    BufferSource::new(source).map(IpcSource::Bytes).map_err(|_| {
-        let kind = source.get_type().name().map_or_else(|_| "?".into(), |name| name.to_string());
-        PyTypeError::new_err(format!(
-            "read_ipc: expected a path, a file object or a bytes-like object, got {kind}"
-        ))
-    })
-}
-
-pub fn read_ipc(shared: &Arc<Shared>, source: &Bound<'_, PyAny>, map: bool) -> PyResult<Table> {
+pub fn read_ipc(
+    shared: &Arc<Shared>,
+    source: &Bound<'_, PyAny>,
+    request: &RequestArguments<'_, '_>,
+    map: bool,
+) -> PyResult<Table> {
     let py = source.py();
     let (session, flag) = with_flag(shared);
-    let table = match ipc_source(source)? {
-        IpcSource::Path(path) => {
-            let may_block = may_block(&path);
-            let read = || HostTable::from_ipc_input(&session, open(path, &flag, map)?);
-            if may_block { interruptible(py, &flag, read) } else { detached(py, read) }
-        }
-        IpcSource::Bytes(source) => {
-            let input = Input::Bytes(Arc::new(source));
-            detached(py, || HostTable::from_ipc_input(&session, input))
-        }
-        IpcSource::Object { bytes, object, start } => {
-            let bytes_used = Arc::new(AtomicU64::new(0));
-            let progress = bytes_used.clone();
-            let listener = move |done, _| progress.store(done, Ordering::Relaxed);
-            let input = Input::Bytes(Arc::new(bytes));
-            let read = || HostTable::from_ipc_input_with_progress(&session, input, Some(Arc::new(listener)));
-            let table = detached(py, read);
-            if let Some(start) = start {
-                // Sets the position to the end of the table. If the table could not be read,
-                // restores the position.
-                let bytes_used = if table.is_ok() { bytes_used.load(Ordering::Relaxed) } else { 0 };
-                object.call_method1("seek", (start + bytes_used,))?;
+    let mut options = request.options()?;
+    let source = PySource::new("read_ipc", source, true)?;
+    options.progress = source.progress(None);
+    let (may_block, host_source) = (source.may_block(), source.of_scan());
+    let read = || {
+        let input = match &host_source {
+            ScanSource::Input(input) => input.clone(),
+            ScanSource::Files(files) => {
+                open(&session, files.first().map_or(Path::new(""), |path| path), map)?
             }
-            table
-        }
+        };
+        HostTable::from_ipc_input_with(&session, input, options)
     };
-    Ok(Table::new(table?, shared.clone()))
-}
-
-fn open(path: PathBuf, flag: &CancelFlag, map: bool) -> crossdock::Result<Input> {
-    let input = Input::open(path, flag)?;
-    if !map {
-        return Ok(input.without_mapping());
-    }
-    // Without a handler, a program that truncates the mapped file would terminate this process.
-    handle_sigbus().map_err(|source| crossdock::Error::Io {
-        what: "cannot handle SIGBUS".into(),
-        path: None,
-        source,
-    })?;
-    Ok(input)
-}
-
-/// Returns whether reading may take long, because the file is large, or is a pipe, a terminal or
-/// another special file.
-fn may_block(path: &PathBuf) -> bool {
-    std::fs::metadata(path).is_ok_and(|file| !file.is_file() || file.len() >= MIN_INTERRUPTIBLE_BYTES)
+    let table = if may_block { interruptible(py, &flag, read) } else { detached(py, read) };
+    Ok(Table::new(source.end(table)?, shared.clone()))
 }
 
 /// Converts keyword arguments into options of a format, which are strings: booleans become "true"
@@ -136,22 +68,44 @@ pub fn options(arguments: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {
     Ok(options)
 }
 
+/// The arguments of `read` and `scan` that both have.
+pub struct ReadArguments<'a, 'py> {
+    pub format: Option<String>,
+    pub request: RequestArguments<'a, 'py>,
+    pub map: bool,
+    pub options: Options,
+}
+
+impl ReadArguments<'_, '_> {
+    /// # Errors
+    /// UsageError that names the argument.
+    pub fn scan_options(self, prefetch: usize, batch_rows: u64) -> PyResult<ScanOptions> {
+        let Self { format, request, map, options } = self;
+        let read = ReadOptions { from: format, options, batch_rows, ..request.options()? };
+        Ok(ScanOptions { read, prefetch, map })
+    }
+}
+
 pub fn read(
-    py: Python<'_>,
+    source: &Bound<'_, PyAny>,
     shared: &Arc<Shared>,
-    path: PathBuf,
-    format: Option<String>,
-    map: bool,
+    arguments: ReadArguments<'_, '_>,
     progress: Option<&Bound<'_, PyAny>>,
-    options: Options,
 ) -> PyResult<Table> {
+    let py = source.py();
     let (session, flag) = with_flag(shared);
     let progress = Progress::new(progress)?;
-    let read = ReadOptions { from: format, options, progress: progress.listener(&flag) };
+    let mut options = arguments.scan_options(0, 0)?;
+    let source = PySource::new("read", source, false)?;
+    options.read.progress = source.progress(progress.listener(&flag));
+    let host_source = source.of_scan();
     let result = interruptible(py, &flag, || {
-        HostTable::from_reader(&session, session.read(open(path, &flag, map)?, &read)?)
+        if options.map {
+            handle_truncation()?;
+        }
+        session.read_table(host_source, options)
     });
-    Ok(Table::new(progress.end(result)?, shared.clone()))
+    Ok(Table::new(source.end(progress.end(result))?, shared.clone()))
 }
 
 pub fn write_ipc(

@@ -20,7 +20,11 @@ use crate::dlpack::producer::LEGACY_STREAM;
 use crate::objects::column::Column;
 use crate::objects::device;
 use crate::objects::encoded::EncodedArray;
+use crate::objects::files::ReadArguments;
+use crate::objects::request::RequestArguments;
+use crate::objects::scan::Scan;
 use crate::objects::table::Table;
+use crate::objects::writer::Writer;
 use crate::runtime::errors::{OrRaise, usage};
 use crate::runtime::path::FsPath;
 use crate::runtime::process::{self, ProcessLocal, begin, detach};
@@ -292,32 +296,133 @@ impl Session {
 
     /// Reads an Arrow IPC file or stream.
     ///
-    /// source: a path, a bytes-like object, or a file object. A file object is read to its end. If
-    /// it is seekable, its position afterwards is the end of the table.
+    /// source: a path, a bytes-like object, or a file object. A seekable file object is read in
+    /// ranges, and its position afterwards is the end of the table. Another file object is read to
+    /// its end.
+    /// columns, rows, limit: as in `scan`.
     /// map: whether a file may be memory-mapped where that saves a copy.
-    #[pyo3(signature = (source, *, map=true))]
-    fn read_ipc(&self, source: &Bound<'_, PyAny>, map: bool) -> PyResult<Table> {
-        crate::objects::files::read_ipc(&self.shared()?, source, map)
+    #[pyo3(signature = (source, *, columns=None, rows=None, limit=None, map=true))]
+    fn read_ipc(
+        &self,
+        source: &Bound<'_, PyAny>,
+        columns: Option<&Bound<'_, PyAny>>,
+        rows: Option<&Bound<'_, PyAny>>,
+        limit: Option<u64>,
+        map: bool,
+    ) -> PyResult<Table> {
+        let request = RequestArguments { columns, rows, limit };
+        crate::objects::files::read_ipc(&self.shared()?, source, &request, map)
     }
 
-    /// Reads a file of any format that a plugin reads.
+    /// Reads a table of any format that a plugin reads.
     ///
-    /// format: name of the format; None: recognised by the file's contents.
+    /// source, format, columns, rows, limit, options: as in `scan`.
     /// map: as in `read_ipc`.
     /// progress: True shows a bar if stderr is a terminal; or a function (bytes_done, bytes_total).
-    /// options: options of the format.
-    #[pyo3(signature = (path, format=None, *, map=true, progress=None, **options))]
+    #[pyo3(signature = (source, format=None, *, columns=None, rows=None, limit=None, map=true, progress=None, **options))]
+    #[allow(clippy::too_many_arguments)]
     fn read(
         &self,
-        py: Python<'_>,
-        path: FsPath,
+        source: &Bound<'_, PyAny>,
         format: Option<String>,
+        columns: Option<&Bound<'_, PyAny>>,
+        rows: Option<&Bound<'_, PyAny>>,
+        limit: Option<u64>,
         map: bool,
         progress: Option<&Bound<'_, PyAny>>,
         options: Option<Bound<'_, PyDict>>,
     ) -> PyResult<Table> {
         let options = crate::objects::files::options(options.as_ref())?;
-        crate::objects::files::read(py, &self.shared()?, path.0, format, map, progress, options)
+        let request = RequestArguments { columns, rows, limit };
+        let arguments = ReadArguments { format, request, map, options };
+        crate::objects::files::read(source, &self.shared()?, arguments, progress)
+    }
+
+    /// Describes a table that is read in batches. Only its schema is read now.
+    ///
+    /// source: a path, a folder, a pattern such as "data/*.arrow", a list of these, a bytes-like
+    /// object, or a file object, which is read in ranges if it is seekable. Several files must have
+    /// the same schema and are read in order; the files of a folder or a pattern are ordered by
+    /// name.
+    /// format: name of the format; None: recognised by the contents.
+    /// columns: names of columns, in the order of the result. "b.c" is the field c of the struct b,
+    /// or, without such a field, the column "b.c"; ("b", "c") is only the field. None: all columns.
+    /// rows: (start, stop), a range, or a list of ascending ranges: positions in the whole table.
+    /// limit: maximum number of rows.
+    /// batch_rows: maximum number of rows of a batch; None: the batches of the input.
+    /// prefetch: number of batches that a thread reads ahead, within the memory budget; 0: none.
+    /// map: as in `read_ipc`.
+    /// options: options of the format.
+    #[pyo3(signature = (source, format=None, *, columns=None, rows=None, limit=None, batch_rows=None, prefetch=2, map=true, **options))]
+    #[allow(clippy::too_many_arguments)]
+    fn scan(
+        &self,
+        py: Python<'_>,
+        source: &Bound<'_, PyAny>,
+        format: Option<String>,
+        columns: Option<&Bound<'_, PyAny>>,
+        rows: Option<&Bound<'_, PyAny>>,
+        limit: Option<u64>,
+        batch_rows: Option<u64>,
+        prefetch: usize,
+        map: bool,
+        options: Option<Bound<'_, PyDict>>,
+    ) -> PyResult<Scan> {
+        if batch_rows == Some(0) {
+            return Err(usage("batch_rows=0: expected at least 1"));
+        }
+        let keywords = match &options {
+            Some(options) => options.copy()?,
+            None => PyDict::new(py),
+        };
+        keywords.set_item("format", &format)?;
+        keywords.set_item("columns", columns)?;
+        keywords.set_item("rows", rows)?;
+        keywords.set_item("limit", limit)?;
+        keywords.set_item("batch_rows", batch_rows)?;
+        keywords.set_item("prefetch", prefetch)?;
+        keywords.set_item("map", map)?;
+        let options = crate::objects::files::options(options.as_ref())?;
+        let request = RequestArguments { columns, rows, limit };
+        let arguments = ReadArguments { format, request, map, options };
+        let sizes = (prefetch, batch_rows.unwrap_or(0));
+        crate::objects::scan::scan(source, &self.shared()?, arguments, sizes, keywords)
+    }
+
+    /// Writes batches to a file. The file appears complete or not at all.
+    ///
+    /// source: a table, a scan, or an object with an Arrow protocol. The batches of a stream are
+    /// written one after another, so that it may be larger than the memory.
+    /// format: name of the format; None: chosen by the file extension.
+    /// options: options of the format.
+    #[pyo3(signature = (source, path, format=None, **options))]
+    fn write(
+        &self,
+        source: &Bound<'_, PyAny>,
+        path: FsPath,
+        format: Option<String>,
+        options: Option<Bound<'_, PyDict>>,
+    ) -> PyResult<()> {
+        let options = crate::objects::files::options(options.as_ref())?;
+        crate::objects::writer::write(&self.shared()?, source, path, format, options)
+    }
+
+    /// Opens an output to which tables are written one after another.
+    ///
+    /// schema: a Schema, or another object with `__arrow_c_schema__`.
+    /// format, options: as in `write`.
+    #[pyo3(signature = (path, schema, format=None, **options))]
+    fn writer(
+        &self,
+        py: Python<'_>,
+        path: FsPath,
+        schema: &Bound<'_, PyAny>,
+        format: Option<String>,
+        options: Option<Bound<'_, PyDict>>,
+    ) -> PyResult<Writer> {
+        let options = crate::objects::files::options(options.as_ref())?;
+        let schema = crate::dlpack::import::schema_of(schema)?;
+        crate::objects::writer::open(py, &self.shared()?, path, schema, format, options)
     }
 
     /// Returns a capsule `crossdock.host.v1` for other extension modules. Its pointer is a

@@ -13,7 +13,7 @@ use crate::runtime::process::detach;
 use crate::runtime::warnings;
 
 /// How often a long call checks for signals.
-const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
+pub const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Work on at least this many bytes runs on a thread of its own, so that Ctrl-C can cancel it.
 pub const MIN_INTERRUPTIBLE_BYTES: u64 = 16 << 20;

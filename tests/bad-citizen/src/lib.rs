@@ -4,7 +4,7 @@
 
 use crossdock_plugin_api::{
     BatchStream, BatchWriter, Call, Capsule, ColumnPlan, Device, Error, Exporter, Format, Host, Importer,
-    Input, Options, Owned, Plugin, Result, Sink, abi,
+    Input, Options, Owned, Plugin, ReadRequest, Result, Sink, abi,
 };
 
 /// The formats, one for each function that panics.
@@ -60,11 +60,10 @@ impl Importer for BadCitizen {
     fn open(
         &self,
         _call: &Call<'_>,
-        format: &str,
         _input: Input,
-        _schema: Option<&abi::ArrowSchema>,
-        _options: &Options,
+        request: &ReadRequest<'_>,
     ) -> Result<Box<dyn BatchStream>> {
+        let format = request.format;
         panic_if(format, "panic-open");
         if format == "fail" {
             return Err(Error::bad_data("injected failure"));

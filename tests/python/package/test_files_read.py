@@ -172,11 +172,15 @@ def read_by(session, tmp_path, by, content):
         writer.join()
 
 
-@pytest.mark.parametrize("method", ["read_ipc", "read"])
-def test_missing_file_or_directory_raises_the_exception_of_open(session, tmp_path, method):
-    for path, kind in [(tmp_path / "missing.arrow", FileNotFoundError), (tmp_path, IsADirectoryError)]:
+def test_missing_file_or_directory_raises_the_exception_of_open(session, tmp_path):
+    missing = tmp_path / "missing.arrow"
+    for read_path, path, kind in [
+        (session.read_ipc, missing, FileNotFoundError),
+        (session.read, missing, FileNotFoundError),
+        (session.read_ipc, tmp_path, IsADirectoryError),
+    ]:
         with pytest.raises(kind) as raised:
-            getattr(session, method)(path)
+            read_path(path)
         with pytest.raises(kind) as expected:
             open(path)
         assert (raised.value.errno, raised.value.filename) == (expected.value.errno, str(path))

@@ -145,15 +145,14 @@ static crossdock_code importer_formats(crossdock_instance* instance, const cross
   return CROSSDOCK_OK;
 }
 
-static crossdock_code importer_open(crossdock_instance* instance, const crossdock_call* call, crossdock_str format,
-                                    const crossdock_input* input, const struct ArrowSchema* schema,
-                                    const crossdock_option* options, size_t n_options, crossdock_batch_stream* out,
-                                    crossdock_error* err) {
+static crossdock_code importer_open(crossdock_instance* instance, const crossdock_call* call,
+                                    const crossdock_read_request* request, crossdock_batch_stream* out, crossdock_error* err) {
+  const crossdock_input* input = request->input;
   crossdock_batch_stream stream;
   const char* kind = "";
-  (void)instance, (void)call, (void)schema, (void)options, (void)n_options;
+  (void)instance, (void)call;
   for (size_t i = 0; i < N(NAMES); i++)
-    if (format.bytes == strlen(NAMES[i]) && memcmp(format.data, NAMES[i], format.bytes) == 0) kind = NAMES[i];
+    if (request->format.bytes == strlen(NAMES[i]) && memcmp(request->format.data, NAMES[i], request->format.bytes) == 0) kind = NAMES[i];
   if (input->source) input->source->release(input->source);
   if (input->capsules && input->capsules->release) input->capsules->release(input->capsules);
   n_returned = 0;

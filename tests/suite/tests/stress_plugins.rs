@@ -317,8 +317,7 @@ fn decode(session: &Session, c: &mut Random) -> Result<DeviceBatch, Error> {
 
 /// Converts columns to tensors and back.
 fn tensors(session: &Session, input: Input) -> Result<(), Error> {
-    let columns = NUMBERS.map(str::to_owned).into();
-    let conversion = session.conversion().to("arrow-ipc-stream").via("dlpack").columns(columns).nulls("mask");
+    let conversion = session.conversion().to("arrow-ipc-stream").via("dlpack").columns(NUMBERS).nulls("mask");
     conversion.run(input, Output::Memory(VecSink::new())).map(drop)
 }
 

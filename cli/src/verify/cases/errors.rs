@@ -1,6 +1,6 @@
 //! Failures: error structs, out parameters, and the ownership of inputs.
 
-use crossdock::api::Options;
+use crossdock::api::{Options, ReadRequest};
 use crossdock_arrays::export_schema;
 
 use super::super::case::{Case, Check, failed, not_offered};
@@ -118,7 +118,8 @@ fn rejected_on_read(context: &CaseContext) -> Check {
             round_trip::expected_schema(&readable, &table.schema()).map(|schema| export_schema(&schema));
         let schema =
             schema.transpose().map_err(|error| failed("the suite's own schema", "a schema", error))?;
-        if subject.importer()?.open(&subject.call(), name, input, schema.as_ref(), &options).is_ok() {
+        let request = ReadRequest::new(name).with_schema(schema.as_deref()).with_options(&options);
+        if subject.importer()?.open(&subject.call(), input, &request).is_ok() {
             let place = format!("open of '{name}' with an unknown option");
             return Err(failed(place, "an error", "success"));
         }

@@ -18,6 +18,7 @@ mod ipc;
 mod lifetimes;
 mod locks;
 mod memory;
+mod selection;
 mod stream_schemas;
 mod structs;
 mod tensors;
@@ -27,12 +28,13 @@ use aliases::ALIASES;
 
 /// All cases. Each case follows the cases that it depends on.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    let groups: [&'static [Case]; 19] = [
+    let groups: [&'static [Case]; 20] = [
         entry::CASES,
         interfaces::CASES,
         errors::CASES,
         exporter::CASES,
         importer::CASES,
+        selection::CASES,
         stream_schemas::CASES,
         ipc::CASES,
         lifetimes::CASES,

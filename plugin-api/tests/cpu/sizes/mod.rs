@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crossdock_plugin_api::sized_struct::{SizedStruct, read, read_list};
 use crossdock_plugin_api::{
     BatchStream, BatchWriter, Call, Capsule, Code, ColumnPlan, Device, Error, Exporter, Format, Host,
-    Importer, Input, Instance, Options, Owned, Plugin, Result, Sink, Verdict, abi, entry, sizes,
+    Importer, Input, Instance, Options, Owned, Plugin, ReadRequest, Result, Sink, Verdict, abi, entry, sizes,
 };
 
 use other_versions::{Longer, keep, shorter};
@@ -217,10 +217,8 @@ impl Importer for Current {
     fn open(
         &self,
         call: &Call<'_>,
-        _format: &str,
         input: Input,
-        _schema: Option<&abi::ArrowSchema>,
-        _options: &Options,
+        _request: &ReadRequest<'_>,
     ) -> Result<Box<dyn BatchStream>> {
         assert_eq!((call.device(), call.byte_budget()), (Device::CPU, 0));
         assert_eq!(self.host.session().map(|s| (s.device, s.memory_limit_bytes)), Some((Device::cuda(7), 0)));
@@ -369,9 +367,9 @@ fn current_plugin_accepts_longer_structs_of_host() {
     // bytes.
     unsafe {
         let open = importer.open.unwrap();
-        let at = input.at();
-        let code =
-            open(instance, call.at(), name, at, std::ptr::null(), std::ptr::null(), 0, stream.at(), err.at());
+        let mut request =
+            Longer::new(abi::ReadRequest { format: name, input: input.at(), ..abi::ReadRequest::new() });
+        let code = open(instance, call.at(), request.at(), stream.at(), err.at());
         assert_eq!(code, abi::OK, "{:?}", CStr::from_ptr(err.base.message));
         assert!(list.base.release.is_none(), "the plugin took ownership");
         list.assert_tail_unchanged();
@@ -440,9 +438,10 @@ fn current_plugin_accepts_shorter_structs_of_host() {
     let input = abi::Input { capsules: &mut list, ..abi::Input::new() };
     // SAFETY: the functions belong to the instance, and all structs have `struct_size` bytes.
     let error = Error::check(|err| unsafe {
-        let (open, none) = (importer.open.unwrap(), std::ptr::null());
-        let name = abi::Str::new("today");
-        open(instance, call.as_ptr().cast(), name, &input, none, std::ptr::null(), 0, &mut stream, err)
+        let open = importer.open.unwrap();
+        let format = abi::Str::new("today");
+        let request = abi::ReadRequest { format, input: &raw const input, ..abi::ReadRequest::new() };
+        open(instance, call.as_ptr().cast(), &request, &mut stream, err)
     });
     // The assertions in `open` passed. Therefore the budget and the session's memory limit were
     // read as 0, although there is garbage at their addresses.
@@ -458,6 +457,6 @@ fn current_plugin_rejects_a_host_of_another_minor_version() {
     assert_eq!(error.code(), Code::VERSION);
     assert_eq!(
         error.message(),
-        "the host has ABI version 1.1, expected 1.0: get the plugin's build for this host"
+        "the host has ABI version 0.3, expected 0.2: get the plugin's build for this host"
     );
 }

@@ -10,8 +10,8 @@ use arrow_array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray, St
 use arrow_schema::{DataType, Field};
 use crossdock_arrow_c_device::ArrowCDevice;
 use crossdock_plugin_api::{
-    BatchStreamHandle, CallSettings, Capsule, Device, Input, Instance, Options, Owned, Validate, Verdict,
-    abi, entry,
+    BatchStreamHandle, CallSettings, Capsule, Device, Input, Instance, Options, Owned, ReadRequest, Validate,
+    Verdict, abi, entry,
 };
 use crossdock_test_support::{TestHost, devices};
 use external::{array_capsule, batch_of, device_capsule, schema_capsule};
@@ -60,7 +60,7 @@ fn open(
     capsules: Vec<Capsule>,
 ) -> crossdock_plugin_api::Result<BatchStreamHandle> {
     let input = Input::Capsules(capsules.into());
-    instance.importer().unwrap().open(settings, format, input, None, &Options::new())
+    instance.importer().unwrap().open(settings, input, &ReadRequest::new(format))
 }
 
 /// Exports all batches of the stream as `format` on device `to`.

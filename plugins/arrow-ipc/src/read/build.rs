@@ -1,8 +1,8 @@
 //! Builds the arrays of a schema from the buffers of a message.
 
 use arrow_schema::DataType;
-use crossdock_arrays::DeviceArray;
 use crossdock_arrays::layout::{Layout, layout};
+use crossdock_arrays::{DeviceArray, Projection};
 use crossdock_memory::{Result, Stream};
 use crossdock_plugin_api::Error;
 
@@ -61,9 +61,9 @@ impl Shape {
     }
 }
 
-/// Whether arrays of this layout had a validity buffer before version 5. This applies to unions and
-/// run-end encoded arrays.
-fn had_validity(row: &Layout<'_>) -> bool {
+/// Whether arrays of this layout had a validity buffer before version 5: unions and run-end encoded
+/// arrays.
+pub fn had_validity(row: &Layout<'_>) -> bool {
     !row.has_validity && !row.all_null
 }
 
@@ -98,10 +98,48 @@ impl<'a> Builder<'a> {
 
     /// Builds the array of the next column.
     pub fn column(&mut self, column: &Column) -> Result<DeviceArray> {
-        self.build(column).map_err(|e| in_field(e, column.field.name()))
+        self.column_with(column, None)
     }
 
-    fn build(&mut self, column: &Column) -> Result<DeviceArray> {
+    /// The next columns, only those of `projection` if there is one.
+    pub fn columns(
+        &mut self,
+        columns: &[Column],
+        projection: Option<&Projection>,
+    ) -> Result<Vec<DeviceArray>> {
+        let Some(projection) = projection else {
+            return columns.iter().map(|column| self.column(column)).collect();
+        };
+        let mut arrays = Vec::new();
+        for (i, column) in columns.iter().enumerate() {
+            match projection.get(i) {
+                Some(fields) => arrays.push(self.column_with(column, fields)?),
+                None => self.skip(column).map_err(|e| in_field(e, column.field.name()))?,
+            }
+        }
+        Ok(arrays)
+    }
+
+    fn column_with(&mut self, column: &Column, fields: Option<&Projection>) -> Result<DeviceArray> {
+        self.build(column, fields).map_err(|e| in_field(e, column.field.name()))
+    }
+
+    /// Passes over the parts of a column.
+    fn skip(&mut self, column: &Column) -> Result<()> {
+        let missing = || Error::internal("the message does not have the shape of its schema");
+        self.nodes.next().ok_or_else(missing)?;
+        let row = layout(column.field.data_type());
+        let former = usize::from(had_validity(&row) && self.all_have_validity);
+        let data = if row.variadic { *self.variadic.next().ok_or_else(missing)? } else { 0 };
+        (0..former + row.n_buffers() + data).try_for_each(|_| self.slots.next().map(drop))?;
+        match &column.kind {
+            Kind::Plain { children } => children.iter().try_for_each(|child| self.skip(child)),
+            Kind::Dictionary { .. } => Ok(()),
+        }
+    }
+
+    /// `fields` are the needed fields of a struct; `None` for the whole column.
+    fn build(&mut self, column: &Column, fields: Option<&Projection>) -> Result<DeviceArray> {
         let missing = || Error::internal("the message does not have the shape of its schema");
         let node = *self.nodes.next().ok_or_else(missing)?;
         let data_type = column.field.data_type();
@@ -125,9 +163,7 @@ impl<'a> Builder<'a> {
             buffers.push(slot.filter(|_| !(row.is_validity(i) && node.nulls == 0)));
         }
         let children = match &column.kind {
-            Kind::Plain { children } => {
-                children.iter().map(|child| self.column(child)).collect::<Result<_>>()?
-            }
+            Kind::Plain { children } => self.columns(children, fields)?,
             Kind::Dictionary { .. } => Vec::new(),
         };
         let dictionary = match &column.kind {
@@ -138,6 +174,10 @@ impl<'a> Builder<'a> {
             }
         };
         let nulls = if row.has_validity { node.nulls } else { 0 };
-        DeviceArray::try_new(data_type.clone(), node.length, 0, Some(nulls), buffers, children, dictionary)
+        let data_type = match fields {
+            Some(fields) => fields.data_type(data_type)?,
+            None => data_type.clone(),
+        };
+        DeviceArray::try_new(data_type, node.length, 0, Some(nulls), buffers, children, dictionary)
     }
 }

@@ -50,13 +50,15 @@ struct Task {
 }
 
 impl Loading {
-    /// Begins to load `body` to the device of `stream`.
+    /// Begins to load `body` to the device of `stream`. If `is_partial`, `meta` lacks the buffers
+    /// that are not needed, and only the others are copied.
     pub fn start(
         memory: &Memory,
         stream: &Stream,
         pool: &Pool,
         body: Bytes,
         meta: &BatchMeta,
+        is_partial: bool,
     ) -> Result<Self> {
         if let Some(codec) = meta.codec {
             return Self::decompress(memory, stream, pool, body, meta, codec);
@@ -73,6 +75,9 @@ impl Loading {
             && (block.address() % 8 == 0 || stream.device() != Device::CPU)
         {
             return Ok(Self { ranges, block: Block::InPlace(Some(block)) });
+        }
+        if is_partial {
+            return Self::copy_each(memory, stream, pool, body, ranges);
         }
         if is_aligned
             && stream.device() != Device::CPU

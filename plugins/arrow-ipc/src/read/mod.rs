@@ -10,5 +10,6 @@ mod loading;
 pub mod messages;
 pub mod pipe;
 mod reader;
+mod selection;
 
 pub use reader::Reader;

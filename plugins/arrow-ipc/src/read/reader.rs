@@ -1,12 +1,15 @@
 //! Reads batches, and loads the next batches in advance.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_schema::Metadata;
+use arrow_schema::{Metadata, SchemaRef};
 use crossdock_arrays::{DeviceBatch, Level, export_batch, export_schema, validate};
 use crossdock_memory::{Device, Memory, Result, Stream};
-use crossdock_plugin_api::{BatchStream, Call, Error, Host, Input, Owned, Source, Validate, abi};
+use crossdock_plugin_api::{
+    BatchStream, Call, Error, Honoured, Host, Input, Owned, Selection, Source, Validate, abi,
+};
 
 use super::build::{Builder, Shape};
 use super::bytes::Stored;
@@ -16,6 +19,7 @@ use super::in_flight::InFlight;
 use super::loading::{Loading, Slots};
 use super::messages::{self, Messages, Next, Opened};
 use super::pipe;
+use super::selection::Needed;
 use crate::footer_metadata;
 use crate::limits::{DEFAULT_BYTES_AHEAD, DEFAULT_BYTES_AHEAD_OF_DEVICE};
 use crate::pool::Pool;
@@ -49,6 +53,9 @@ pub struct Reader {
     warned_about_end: bool,
     warned_about_metadata: bool,
     batches: u64,
+    needed: Needed,
+    /// Further slices of the last batch.
+    slices: VecDeque<DeviceBatch>,
 }
 
 /// A message whose body is being loaded.
@@ -58,6 +65,10 @@ enum Pending {
         body: Loading,
         position: u64,
         metadata: Metadata,
+        /// The number of the batch in the input.
+        number: u64,
+        /// The needed rows.
+        rows: Vec<Range<usize>>,
     },
     Dictionary {
         id: i64,
@@ -124,6 +135,8 @@ impl Reader {
             warned_about_end: false,
             warned_about_metadata: false,
             batches: 0,
+            needed: Needed::default(),
+            slices: VecDeque::new(),
         })
     }
 
@@ -154,7 +167,16 @@ impl Reader {
                 break;
             }
             let next = match self.messages.next(self.pending.is_empty()) {
-                Ok(Next::Message(message)) => self.start(*message, stream),
+                Ok(Next::Message(message)) => match self.start(*message, stream) {
+                    // Nothing of the message is needed.
+                    Ok(None) => {
+                        call.check_cancelled()?;
+                        self.has_ended = self.needed.has_all_rows();
+                        continue;
+                    }
+                    Ok(Some(pending)) => Ok(pending),
+                    Err(e) => Err(e),
+                },
                 Ok(Next::NotYet) if self.pending.is_empty() => {
                     call.check_cancelled()?;
                     continue;
@@ -166,8 +188,8 @@ impl Reader {
                 }
                 Err(e) => Err(e),
             };
-            // The batches before an error are returned before the error.
-            self.has_ended = next.is_err();
+            // The batches before an error are still returned.
+            self.has_ended = next.is_err() || self.needed.has_all_rows();
             let next = next.unwrap_or_else(Pending::Failed);
             let is_enough = match &next {
                 Pending::Batch { body, .. } if body.is_in_place() => true,
@@ -185,11 +207,14 @@ impl Reader {
         Ok(())
     }
 
-    fn start(&mut self, arrived: messages::ReceivedMessage, stream: &Stream) -> Result<Pending> {
+    /// Begins to load a message. `None` if nothing of it is needed.
+    fn start(&mut self, arrived: messages::ReceivedMessage, stream: &Stream) -> Result<Option<Pending>> {
         let messages::ReceivedMessage { message, body, begin, position } = arrived;
         if let Header::Schema(_) = message.header {
             let next = self.next_stream(message);
-            return next.map_err(|e| e.context(format_args!("the stream that begins at byte {begin}")));
+            return next
+                .map(Some)
+                .map_err(|e| e.context(format_args!("the stream that begins at byte {begin}")));
         }
         let is_batch = matches!(message.header, Header::Batch(_));
         if !is_batch && !message.metadata.is_empty() && !self.warned_about_dictionary_metadata {
@@ -200,15 +225,26 @@ impl Reader {
             );
         }
         match message.header {
-            Header::Batch(meta) => {
+            Header::Batch(mut meta) => {
                 self.shape.check(&meta)?;
-                let body = Loading::start(&self.memory, stream, &self.pool, body, &meta)?;
-                Ok(Pending::Batch { meta, body, position, metadata: message.metadata })
+                let number = self.batches;
+                self.batches += 1;
+                let rows = self.needed.rows_of_next(meta.rows);
+                if rows.is_empty() && self.needed.has_rows() {
+                    return Ok(None);
+                }
+                self.needed.drop_buffers(&self.incoming.columns, &mut meta);
+                let is_partial = self.needed.projection().is_some();
+                let body = Loading::start(&self.memory, stream, &self.pool, body, &meta, is_partial)?;
+                Ok(Some(Pending::Batch { meta, body, position, metadata: message.metadata, number, rows }))
             }
             Header::Dictionary { id, is_delta, batch: meta } => {
                 Shape::of(std::slice::from_ref(dictionary_values(&self.incoming, id)?)).check(&meta)?;
-                let body = Loading::start(&self.memory, stream, &self.pool, body, &meta)?;
-                Ok(Pending::Dictionary { id, is_delta, meta, body })
+                if !self.needed.needs_dictionary(id) {
+                    return Ok(None);
+                }
+                let body = Loading::start(&self.memory, stream, &self.pool, body, &meta, false)?;
+                Ok(Some(Pending::Dictionary { id, is_delta, meta, body }))
             }
             Header::Schema(_) => Err(Error::internal("a schema message has no body to load")),
         }
@@ -240,10 +276,14 @@ impl Reader {
         // The following stream may use other ids for its dictionaries.
         self.incoming.columns = next.columns;
         self.shape = Shape::of(&self.incoming.columns);
+        self.needed.find_dictionaries(&self.incoming);
         Ok(Pending::NextStream(self.incoming.clone()))
     }
 
     fn next_batch(&mut self, call: &Call<'_>, stream: &Stream) -> Result<Option<DeviceBatch>> {
+        if let Some(slice) = self.slices.pop_front() {
+            return Ok(Some(slice));
+        }
         loop {
             call.check_cancelled()?;
             let uploads = self.uploads.clone().unwrap_or_else(|| stream.clone());
@@ -251,7 +291,9 @@ impl Reader {
             let check = || call.check_cancelled();
             match self.pending.pop_front() {
                 None => {
-                    self.warn_about_unread_bytes();
+                    if !self.needed.has_all_rows() {
+                        self.warn_about_unread_bytes();
+                    }
                     call.progress(self.messages.used_bytes(), self.messages.total_bytes());
                     return Ok(None);
                 }
@@ -275,15 +317,19 @@ impl Reader {
                     }
                     self.dictionaries.put(id, is_delta, values)?;
                 }
-                Some(Pending::Batch { meta, body, position, metadata }) => {
-                    let number = self.batches;
-                    self.batches += 1;
+                Some(Pending::Batch { meta, body, position, metadata, number, rows }) => {
                     let slots = self.finish(body, &uploads, check)?;
                     let batch = self
                         .assemble(&meta, slots, stream, call)
                         .map_err(|e| e.context(format_args!("record batch {number}")))?;
                     call.progress(position, self.messages.total_bytes());
-                    return Ok(Some(batch.with_metadata(metadata)));
+                    let batch = batch.with_metadata(metadata);
+                    if rows.first() == Some(&(0..meta.rows)) {
+                        return Ok(Some(batch));
+                    }
+                    let slices = rows.into_iter().map(|rows| batch.slice(rows.start, rows.len()));
+                    self.slices = slices.collect::<Result<_>>()?;
+                    return Ok(self.slices.pop_front());
                 }
             }
         }
@@ -315,9 +361,8 @@ impl Reader {
         call: &Call<'_>,
     ) -> Result<DeviceBatch> {
         let mut builder = Builder::new(meta, slots, &mut self.dictionaries, stream);
-        let columns =
-            self.schema.columns.iter().map(|column| builder.column(column)).collect::<Result<_>>()?;
-        let batch = DeviceBatch::try_new(self.schema.arrow.clone(), meta.rows, columns)?;
+        let columns = builder.columns(&self.schema.columns, self.needed.projection())?;
+        let batch = DeviceBatch::try_new(self.arrow_schema().clone(), meta.rows, columns)?;
         let level = match call.validate() {
             Validate::Layout => Level::Layout,
             Validate::Full => Level::Full,
@@ -328,8 +373,12 @@ impl Reader {
 }
 
 impl BatchStream for Reader {
+    fn honoured(&self) -> Honoured {
+        Honoured { columns: !self.needed.lacks_columns, rows: true, n_rows: None }
+    }
+
     fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {
-        export_schema(&self.schema.arrow)
+        export_schema(self.arrow_schema())
     }
 
     fn next(&mut self, call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
@@ -375,7 +424,19 @@ fn with_source_name(error: Error, name: &str) -> Error {
 }
 
 impl Reader {
-    /// Returns an error if the types of the schema differ from those that the caller expects.
+    /// Sets the needed columns and rows, before anything is read.
+    pub fn select(&mut self, selection: &Selection) -> Result<()> {
+        self.needed = Needed::new(&self.schema, selection).map_err(|e| with_source_name(e, &self.name))?;
+        self.has_ended = self.needed.has_all_rows();
+        Ok(())
+    }
+
+    /// The schema of the batches that are returned.
+    fn arrow_schema(&self) -> &SchemaRef {
+        self.needed.columns.as_ref().map_or(&self.schema.arrow, |(_, schema)| schema)
+    }
+
+    /// Rejects a schema with other types than the caller expects.
     pub fn expect(&self, expected: &arrow_schema::Schema) -> Result<()> {
         let got = &self.schema.arrow;
         if same_types(got, expected) {

@@ -16,7 +16,8 @@ use crossdock_arrays::{DeviceBatch, export_batch, export_schema, import_batch, i
 use crossdock_arrow_ipc::{ArrowIpc, FILE, STREAM};
 use crossdock_memory::{Device, Result};
 use crossdock_plugin_api::{
-    BatchStream, ByteSink, ByteSource, CallSettings, Input, Options, Plugin, Sink, Source, Validate,
+    BatchStream, ByteSink, ByteSource, CallSettings, Input, Options, Plugin, ReadRequest, Selection, Sink,
+    Source, Validate,
 };
 use crossdock_test_support::TestHost;
 
@@ -119,7 +120,7 @@ impl Rig {
     ) -> Result<Box<dyn BatchStream>> {
         let source = Source::new(Arc::new(Bytes::new(bytes, how)));
         let importer = self.plugin.importer().unwrap();
-        settings.enter(|call| importer.open(call, STREAM, Input::Source(source), None, &Options::new()))
+        settings.enter(|call| importer.open(call, Input::Source(source), &ReadRequest::new(STREAM)))
     }
 
     /// Reads all batches with the plugin.
@@ -132,6 +133,40 @@ impl Rig {
         let mut settings = CallSettings::new(device);
         settings.validate = Validate::Full;
         self.read_with(bytes, how, &settings)
+    }
+
+    /// Reads the selected columns and rows, and writes them as an uncompressed stream.
+    pub fn convert_selected(
+        &self,
+        bytes: &[u8],
+        how: SourceKind,
+        device: Device,
+        selection: &Selection,
+    ) -> Result<Vec<u8>> {
+        let (schema, batches) = self.read_selected(bytes, how, device, selection)?;
+        self.write(&schema, &batches, STREAM, "none")
+    }
+
+    /// Reads the selected columns and rows.
+    pub fn read_selected(
+        &self,
+        bytes: &[u8],
+        how: SourceKind,
+        device: Device,
+        selection: &Selection,
+    ) -> Result<(SchemaRef, Vec<DeviceBatch>)> {
+        let mut settings = CallSettings::new(device);
+        settings.validate = Validate::Full;
+        let source = Source::new(Arc::new(Bytes::new(bytes, how)));
+        let request = ReadRequest::new(STREAM).with_selection(selection);
+        let importer = self.plugin.importer().unwrap();
+        let mut stream = settings.enter(|call| importer.open(call, Input::Source(source), &request))?;
+        let schema: SchemaRef = Arc::new(import_schema(&stream.schema()?)?);
+        let mut batches = Vec::new();
+        while let Some(batch) = settings.enter(|call| stream.next(call))? {
+            batches.push(import_batch(batch, &schema, &self.host.memory())?);
+        }
+        Ok((schema, batches))
     }
 
     pub fn read_with(

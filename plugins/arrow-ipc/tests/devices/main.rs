@@ -12,3 +12,4 @@ mod malformed;
 mod older_writers;
 mod pipes_and_plans;
 mod round_trips;
+mod selections;

@@ -9,7 +9,7 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use crossdock_arrays::export_schema;
 use crossdock_arrow_ipc::{FILE, STREAM};
 use crossdock_memory::{Code, Device, Result};
-use crossdock_plugin_api::{ByteSource, CallSettings, Input, Options, Plugin, Source, Verdict};
+use crossdock_plugin_api::{ByteSource, CallSettings, Input, Options, Plugin, ReadRequest, Source, Verdict};
 
 /// A pipe that provides its first `open` bytes, and more bytes when `open` grows.
 struct Gated {
@@ -51,9 +51,8 @@ fn returns_batches_of_a_slow_pipe_as_they_arrive() {
     let settings = CallSettings::new(Device::CPU);
     let importer = rig.plugin.importer().unwrap();
     let input = Input::Source(Source::new(gated.clone()));
-    let mut stream =
-        settings.enter(|call| importer.open(call, STREAM, input, None, &Options::new())).unwrap();
-    // If the reader waited for the second batch, this call would not return.
+    let mut stream = settings.enter(|call| importer.open(call, input, &ReadRequest::new(STREAM))).unwrap();
+    // This hangs if the reader waits for the second batch.
     assert!(settings.enter(|call| stream.next(call)).unwrap().is_some());
     *gated.open.lock().unwrap() = usize::MAX;
     gated.opened.notify_all();
@@ -99,8 +98,7 @@ fn loads_next_compressed_batch_before_returning_one() {
     let settings = CallSettings::new(Device::CPU);
     let importer = rig.plugin.importer().unwrap();
     let input = Input::Source(Source::new(source.clone()));
-    let mut stream =
-        settings.enter(|call| importer.open(call, STREAM, input, None, &Options::new())).unwrap();
+    let mut stream = settings.enter(|call| importer.open(call, input, &ReadRequest::new(STREAM))).unwrap();
     assert!(settings.enter(|call| stream.next(call)).unwrap().is_some());
     let end = source.end.load(Ordering::SeqCst);
     assert!(end > first, "read up to byte {end}, but the second batch begins at {first}");
@@ -115,8 +113,7 @@ fn cancelled_call_does_not_wait_for_a_silent_pipe() {
     let settings = CallSettings::new(Device::CPU);
     let importer = rig.plugin.importer().unwrap();
     let input = Input::Source(Source::new(gated.clone()));
-    let mut stream =
-        settings.enter(|call| importer.open(call, STREAM, input, None, &Options::new())).unwrap();
+    let mut stream = settings.enter(|call| importer.open(call, input, &ReadRequest::new(STREAM))).unwrap();
     let cancel = settings.cancel.clone();
     let error = std::thread::scope(|scope| {
         scope.spawn(|| cancel.cancel());
@@ -193,7 +190,11 @@ fn rejects_unexpected_schema() {
         let importer = rig.plugin.importer().unwrap();
         settings
             .enter(|call| {
-                importer.open(call, STREAM, Input::Source(source), Some(&expected), &Options::new())
+                importer.open(
+                    call,
+                    Input::Source(source),
+                    &ReadRequest::new(STREAM).with_schema(Some(&*expected)),
+                )
             })
             .map(drop)
     };

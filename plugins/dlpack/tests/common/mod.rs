@@ -12,7 +12,7 @@ use crossdock_arrays::{DeviceBatch, export_batch, export_schema, import_batch, i
 use crossdock_dlpack::DlPack;
 use crossdock_memory::{Buffer, ForeignOwner, Ready};
 use crossdock_plugin_api::{
-    CallSettings, Capsule, Device, Input, Instance, Options, Owned, Result, abi, entry,
+    CallSettings, Capsule, Device, Input, Instance, Options, Owned, ReadRequest, Result, abi, entry,
 };
 use crossdock_test_support::TestHost;
 use dlpark::DlpackFlags;
@@ -317,7 +317,11 @@ pub fn import(
     let schema = schema.map(|schema| export_schema(schema).unwrap());
     let input = Input::Capsules(capsules.into());
     let importer = instance.importer().unwrap();
-    let mut stream = importer.open(&call, "dlpack", input, schema.as_ref(), options)?;
+    let mut stream = importer.open(
+        &call,
+        input,
+        &ReadRequest::new("dlpack").with_schema(schema.as_deref()).with_options(options),
+    )?;
     let schema = import_schema(&stream.schema()?)?;
     let shared = Arc::new(schema.clone());
     let mut batches = Vec::new();

@@ -78,7 +78,7 @@ impl Route {
             conversion = conversion.via(*via);
         }
         if !self.columns.is_empty() {
-            conversion = conversion.columns(self.columns.iter().map(|name| name.to_string()).collect());
+            conversion = conversion.columns(self.columns.iter().copied());
         }
         if let Some(codec) = self.compression {
             conversion = conversion.write_options(Options::new().with("compression", codec));
@@ -102,8 +102,7 @@ impl Route {
             let session = session(&host, Device::CPU, &CancelFlag::new());
             let (input, output) =
                 (Input::open(sample(), session.cancel_flag()), Output::create(&path, session.cancel_flag()));
-            let conversion =
-                session.conversion().columns(NUMBERS.iter().map(|name| name.to_string()).collect());
+            let conversion = session.conversion().columns(NUMBERS.iter().copied());
             conversion.run(input.unwrap(), output.unwrap()).unwrap();
         }
         path

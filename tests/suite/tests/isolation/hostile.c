@@ -171,14 +171,14 @@ static crossdock_code decode_unvalidated(const crossdock_host* host, crossdock_e
   return fail(err, "decoded");
 }
 
-static crossdock_code open_action(crossdock_instance* instance, const crossdock_call* call, crossdock_str format,
-                                const crossdock_input* input, const struct ArrowSchema* schema, const crossdock_option* options,
-                                size_t n_options, crossdock_batch_stream* out, crossdock_error* err) {
+static crossdock_code open_action(crossdock_instance* instance, const crossdock_call* call,
+                                  const crossdock_read_request* request, crossdock_batch_stream* out, crossdock_error* err) {
+  const crossdock_input* input = request->input;
   static char action[64], message[128];
   static const char* const streams[] = {"next-crash", "false-offset", "valid", "many-rows", "log-in-release"};
   crossdock_source source = *input->source;
   size_t n = 0;
-  (void)instance, (void)format, (void)schema, (void)options, (void)n_options;
+  (void)instance;
   input->source->release = NULL;
   source.read_at(&source, 0, action, sizeof action - 1, &n, NULL);
   source.release(&source);

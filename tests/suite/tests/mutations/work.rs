@@ -6,7 +6,7 @@ use arrow_schema::SchemaRef;
 use crossdock_arrays::{DeviceBatch, export_batch, first_difference, format_batch, import_batch};
 use crossdock_arrow_c_device::ArrowCDevice;
 use crossdock_memory::{Device, Result};
-use crossdock_plugin_api::{CallSettings, Input, Options, Plugin, Validate};
+use crossdock_plugin_api::{CallSettings, Input, Options, Plugin, ReadRequest, Validate};
 
 use crate::common::{CODECS, FORMS, Rig, SOURCE_KINDS};
 use crate::mutate::Mutator;
@@ -88,8 +88,9 @@ impl Fixture {
         }
         capsules.extend(settings.enter(|call| writer.finish(call))?);
         let input = Input::Capsules(capsules.into());
-        let mut stream =
-            settings.enter(|call| importer.open(call, "arrow-c-device", input, None, &options))?;
+        let mut stream = settings.enter(|call| {
+            importer.open(call, input, &ReadRequest::new("arrow-c-device").with_options(&options))
+        })?;
         let mut back = Vec::new();
         while let Some(batch) = settings.enter(|call| stream.next(call))? {
             back.push(import_batch(batch, schema, &self.rig.host.memory())?);

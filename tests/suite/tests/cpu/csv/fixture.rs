@@ -10,7 +10,9 @@ use crossdock::source::Input;
 use crossdock::{Host, ReadOptions, Session, Table, WriteOptions};
 use crossdock_arrays::{export_schema, import_batch, import_schema};
 use crossdock_memory_backend::{Backend, Faults};
-use crossdock_plugin_api::{ByteSource, CallSettings, Device, Input as ApiInput, Options, Source, Validate};
+use crossdock_plugin_api::{
+    ByteSource, CallSettings, Device, Input as ApiInput, Options, ReadRequest, Source, Validate,
+};
 use crossdock_tests::csv_plugin;
 
 /// Options, as pairs of a name and a value.
@@ -65,8 +67,13 @@ impl Fixture {
         let expected = schema.map(|schema| export_schema(schema).unwrap());
         let input = ApiInput::Source(Source::new(source));
         let importer = plugin.importer().unwrap();
-        let mut stream =
-            importer.open(call, "csv", input, expected.as_ref(), &pairs(options)).map_err(message_of)?;
+        let mut stream = importer
+            .open(
+                call,
+                input,
+                &ReadRequest::new("csv").with_schema(expected.as_deref()).with_options(&pairs(options)),
+            )
+            .map_err(message_of)?;
         let schema: SchemaRef = Arc::new(import_schema(&stream.schema().map_err(message_of)?).unwrap());
         let mut batches = Vec::new();
         while let Some(batch) = stream.next(call).map_err(message_of)? {

@@ -7,7 +7,7 @@ use arrow_schema::{DataType, Field, Schema};
 use crossdock::api::CancelFlag;
 use crossdock::sink::{Output, VecSink};
 use crossdock::source::Input;
-use crossdock_plugin_api::{ByteSource, CallSettings, Device, Result as ApiResult};
+use crossdock_plugin_api::{ByteSource, CallSettings, Device, ReadRequest, Result as ApiResult};
 
 use crate::csv::fixture::{Fixture, Text, error_chain};
 
@@ -57,7 +57,11 @@ fn long_input_is_read_within_the_memory_limit() {
     let source = crossdock_plugin_api::Source::new(Arc::new(rows(n)));
     let call = CallSettings::new(Device::CPU);
     let input = crossdock_plugin_api::Input::Source(source);
-    let mut stream = plugin.importer().unwrap().open(&call, "csv", input, None, &options).unwrap();
+    let mut stream = plugin
+        .importer()
+        .unwrap()
+        .open(&call, input, &ReadRequest::new("csv").with_options(&options))
+        .unwrap();
     let (mut n_rows, mut batches) = (0, 0);
     while let Some(batch) = stream.next(&call).unwrap() {
         n_rows += batch.array.array.length;

@@ -1,0 +1,45 @@
+//! What a scan reads.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use arrow_schema::SchemaRef;
+
+use crate::reader::{ReadOptions, Reader};
+use crate::source::Input;
+
+/// The inputs of a scan.
+#[derive(Clone)]
+pub enum ScanSource {
+    /// Files of one schema, which are read one after another.
+    Files(Vec<PathBuf>),
+    /// An input that is already open.
+    Input(Input),
+}
+
+/// Options of [`Session::scan`].
+#[derive(Clone)]
+pub struct ScanOptions {
+    /// How each input is read. `rows` and `limit` apply to the rows of all inputs together.
+    pub read: ReadOptions,
+    /// The number of batches that a thread reads ahead; 0 for no thread.
+    pub prefetch: usize,
+    /// Whether files may be mapped.
+    pub map: bool,
+}
+
+impl Default for ScanOptions {
+    fn default() -> Self {
+        Self { read: ReadOptions::default(), prefetch: 2, map: true }
+    }
+}
+
+/// A scan's inputs, options and schema.
+pub(crate) struct Description {
+    pub source: ScanSource,
+    pub options: ScanOptions,
+    pub schema: SchemaRef,
+    pub n_rows: Option<u64>,
+    /// The reader of an input that can be read only once, until it is used.
+    pub once: Option<Mutex<Option<Reader>>>,
+}

@@ -1,0 +1,203 @@
+//! Scans: descriptions of tables that are read in batches.
+
+mod description;
+mod prefetch;
+mod run;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arrow_schema::SchemaRef;
+use crossdock_arrays::DeviceBatch;
+
+use crate::error::{Error, Result};
+use crate::session::Session;
+use crate::source::Input;
+use crate::table::Table;
+use description::Description;
+pub use description::{ScanOptions, ScanSource};
+use prefetch::Prefetch;
+use run::Run;
+
+/// A description of a table that is read in batches. Each call of [`Scan::batches`] reads the table
+/// from its beginning. Cloning shares the description.
+#[derive(Clone)]
+pub struct Scan {
+    session: Session,
+    description: Arc<Description>,
+}
+
+impl Session {
+    /// Describes a table. Opens the first input to read its schema.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if there are no files, or if a column does not exist; the errors of
+    /// [`Session::read`].
+    pub fn scan(&self, source: ScanSource, options: ScanOptions) -> Result<Scan> {
+        let input = match &source {
+            ScanSource::Files(files) => {
+                let first = files.first().ok_or_else(|| Error::usage("expected at least one file"))?;
+                run::open_file(self, first, options.map)?
+            }
+            ScanSource::Input(input) => input.clone(),
+        };
+        let is_single = !matches!(&source, ScanSource::Files(files) if files.len() > 1);
+        let is_pipe = matches!(input, Input::Pipe(_));
+        if is_pipe && !is_single {
+            return Err(Error::usage(format!(
+                "'{}': expected a regular file, because several files are read",
+                input.name()
+            )));
+        }
+        let read = if is_single { options.read.clone() } else { run::without_rows(&options.read) };
+        let reader = self.read_shared(input, &read)?;
+        let n_rows = if is_single { reader.n_rows() } else { None };
+        let description = Description {
+            schema: reader.schema().clone(),
+            source,
+            options,
+            n_rows,
+            once: is_pipe.then(|| Mutex::new(Some(reader))),
+        };
+        Ok(Scan { session: self.clone(), description: Arc::new(description) })
+    }
+}
+
+impl Session {
+    /// Reads a table. This is faster than a scan that is collected, because the first input is
+    /// opened only once.
+    ///
+    /// # Errors
+    /// The errors of [`Session::scan`] and [`Scan::to_table`].
+    pub fn read_table(&self, source: ScanSource, options: ScanOptions) -> Result<Table> {
+        let input = match source {
+            ScanSource::Files(files) => match files.as_slice() {
+                [file] => run::open_file(self, file, options.map)?,
+                _ => return self.scan(ScanSource::Files(files), options)?.to_table(),
+            },
+            ScanSource::Input(input) => input,
+        };
+        Table::from_reader(self, self.read_shared(input, &options.read)?)
+    }
+}
+
+impl Scan {
+    /// The schema of every batch.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.description.schema
+    }
+
+    /// The number of rows of the table, if it is known before the table is read.
+    pub fn n_rows(&self) -> Option<u64> {
+        self.description.n_rows
+    }
+
+    /// Whether the input can be read only once, because it is a pipe.
+    pub fn is_once(&self) -> bool {
+        self.description.once.is_some()
+    }
+
+    /// The session that reads the table.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// The same scan in another session, for example with another cancel flag.
+    pub fn with_session(&self, session: &Session) -> Self {
+        Self { session: session.clone(), description: self.description.clone() }
+    }
+
+    /// Begins to read the table.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the input can be read only once, and was read before.
+    pub fn batches(&self) -> Result<Batches> {
+        self.batches_of(self.description.options.prefetch, None)
+    }
+
+    /// Reads the whole table.
+    ///
+    /// # Errors
+    /// The errors of [`Scan::batches`], of opening further inputs, and of reading.
+    pub fn to_table(&self) -> Result<Table> {
+        self.table_of(self.batches_of(0, None)?)
+    }
+
+    /// Reads the first `rows` rows.
+    ///
+    /// # Errors
+    /// Like [`Scan::to_table`].
+    pub fn head(&self, rows: u64) -> Result<Table> {
+        self.table_of(self.batches_of(0, Some(rows))?)
+    }
+
+    fn table_of(&self, batches: Batches) -> Result<Table> {
+        let batches = batches.collect::<Result<Vec<_>>>()?;
+        Table::from_batches(&self.session, self.schema().clone(), batches)
+    }
+
+    fn batches_of(&self, prefetch: usize, limit: Option<u64>) -> Result<Batches> {
+        let once = match &self.description.once {
+            None => None,
+            Some(reader) => {
+                let reader = reader.lock().unwrap_or_else(PoisonError::into_inner).take();
+                Some(reader.ok_or_else(|| {
+                    Error::usage(
+                        "the input of the scan can be read only once: open it again for another scan",
+                    )
+                })?)
+            }
+        };
+        let run = Run::new(self.session.clone(), self.description.clone(), once, limit)?;
+        let schema = self.schema().clone();
+        Ok(match prefetch {
+            0 => Batches { schema, from: Origin::Here(Box::new(run)) },
+            n => Batches { schema, from: Origin::Thread(Prefetch::start(run, n, &self.session)?) },
+        })
+    }
+}
+
+/// The batches of a scan, on the session's device. Dropping it stops the scan, which waits for the
+/// batch that is being read.
+pub struct Batches {
+    schema: SchemaRef,
+    from: Origin,
+}
+
+enum Origin {
+    Here(Box<Run>),
+    Thread(Prefetch),
+}
+
+impl Batches {
+    /// The schema of every batch.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Whether a thread reads ahead. Otherwise `next` reads.
+    pub fn reads_ahead(&self) -> bool {
+        matches!(self.from, Origin::Thread(_))
+    }
+
+    /// Waits until `next` returns at once. Returns whether this happened within `timeout`. Returns
+    /// immediately if no thread reads ahead.
+    pub fn wait(&self, timeout: Duration) -> bool {
+        match &self.from {
+            Origin::Here(_) => true,
+            Origin::Thread(prefetch) => prefetch.wait(timeout),
+        }
+    }
+}
+
+impl Iterator for Batches {
+    type Item = Result<DeviceBatch>;
+
+    /// After an error, the next call returns `None`.
+    fn next(&mut self) -> Option<Self::Item> {
+        match &mut self.from {
+            Origin::Here(run) => run.next().transpose(),
+            Origin::Thread(prefetch) => prefetch.next().transpose(),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Reads the inputs of a scan one after another.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crossdock_arrays::DeviceBatch;
+
+use super::description::{Description, ScanSource};
+use crate::error::{Error, Result};
+use crate::reader::{ReadOptions, Reader};
+use crate::selection::{Rows, limited};
+use crate::session::Session;
+use crate::source::Input;
+use crate::writer::schema_difference;
+
+/// Opens a file of a scan.
+pub(super) fn open_file(session: &Session, path: &Path, map: bool) -> Result<Input> {
+    let input = Input::open(path, session.cancel_flag())?;
+    Ok(if map { input } else { input.without_mapping() })
+}
+
+/// The options without the rows, for one of several inputs. The scan applies the rows to all inputs
+/// together.
+pub(super) fn without_rows(options: &ReadOptions) -> ReadOptions {
+    ReadOptions { rows: None, limit: None, ..options.clone() }
+}
+
+/// One pass over the inputs.
+pub(super) struct Run {
+    session: Session,
+    description: Arc<Description>,
+    /// The files that are not open yet.
+    files: VecDeque<PathBuf>,
+    /// An input that is not open yet.
+    input: Option<Input>,
+    reader: Option<Reader>,
+    /// Whether there is only one input, so that its reader applies the rows.
+    is_single: bool,
+    /// The requested rows of all inputs together.
+    ranges: Option<Vec<Range<u64>>>,
+    rows: Rows,
+    failed: bool,
+}
+
+impl Run {
+    /// `limit`: the maximum number of rows of this pass. `once`: the open reader of the only input.
+    pub fn new(
+        session: Session,
+        description: Arc<Description>,
+        once: Option<Reader>,
+        limit: Option<u64>,
+    ) -> Result<Self> {
+        let read = &description.options.read;
+        let (mut files, mut input) = (VecDeque::new(), None);
+        match &description.source {
+            _ if once.is_some() => {}
+            ScanSource::Files(paths) => files.extend(paths.iter().cloned()),
+            ScanSource::Input(only) => input = Some(only.clone()),
+        }
+        let is_single = files.len() < 2;
+        let limit = limit.into_iter().chain(read.limit).min();
+        let ranges = limited(read.rows.as_deref(), limit)?;
+        // A reader that is already open applies the rows of the scan, but not the limit of the
+        // pass.
+        let is_applied = is_single && once.is_none();
+        let rows = Rows::new(if is_applied { None } else { rows_of(&once, &ranges, limit) }, read.batch_rows);
+        Ok(Self { session, description, files, input, reader: once, is_single, ranges, rows, failed: false })
+    }
+
+    /// The next batch; `None` at the end and after an error.
+    pub fn next(&mut self) -> Result<Option<DeviceBatch>> {
+        if self.failed {
+            return Ok(None);
+        }
+        let next = self.advance();
+        self.failed = next.is_err();
+        next
+    }
+
+    /// The input that blocks until another process writes to it.
+    pub fn pipe(&self) -> Option<Arc<crate::source::PipeSource>> {
+        self.reader.as_ref().and_then(Reader::pipe)
+    }
+
+    fn advance(&mut self) -> Result<Option<DeviceBatch>> {
+        loop {
+            if let Some(batch) = self.rows.next() {
+                return Ok(Some(batch));
+            }
+            if self.rows.has_all() {
+                return Ok(None);
+            }
+            if self.reader.is_none() && !self.open_next()? {
+                return Ok(None);
+            }
+            match self.reader.as_mut().map_or(Ok(None), Reader::next)? {
+                Some(batch) => {
+                    let failed = |error| Error::data("cannot select rows", error);
+                    self.rows.add(batch).map_err(failed)?;
+                }
+                // An input that was open from the start is the only one.
+                None => {
+                    self.reader = None;
+                    if self.files.is_empty() && self.input.is_none() {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Opens the next input. Returns whether there is one.
+    fn open_next(&mut self) -> Result<bool> {
+        let options = &self.description.options;
+        let input = match (self.input.take(), self.files.pop_front()) {
+            (Some(input), _) => input,
+            (None, Some(path)) => open_file(&self.session, &path, options.map)?,
+            (None, None) => return Ok(false),
+        };
+        let name = input.name().to_owned();
+        let mut read = without_rows(&options.read);
+        if let Some(ranges) = &self.ranges {
+            read.rows = Some(if self.is_single {
+                ranges.clone()
+            } else {
+                // The position of the input's first row in all inputs is known only if all rows of
+                // the inputs before it are read. So only the rows after the last one are left out.
+                let end = ranges.last().map_or(0, |last| last.end);
+                vec![0..end.saturating_sub(self.rows.n_rows())]
+            });
+        }
+        let reader = self.session.read_shared(input, &read)?;
+        if let Some(difference) = schema_difference(&self.description.schema, reader.schema()) {
+            return Err(Error::usage(format!(
+                "'{name}' does not have the schema of the scan's first input: {difference}"
+            )));
+        }
+        self.reader = Some(reader);
+        Ok(true)
+    }
+}
+
+/// The rows that the scan itself selects from its readers.
+fn rows_of(
+    once: &Option<Reader>,
+    ranges: &Option<Vec<Range<u64>>>,
+    limit: Option<u64>,
+) -> Option<Vec<Range<u64>>> {
+    match once {
+        Some(_) => limit.map(|limit| vec![0..limit]),
+        None => ranges.clone(),
+    }
+}

@@ -1,0 +1,256 @@
+//! Requests to read an input: the format, the expected schema, and the needed columns and rows.
+
+use std::ops::Range;
+
+use crate::abi;
+use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::sized_struct;
+
+/// The part of an input that a caller needs. By default it is everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// The columns and nested fields, each as names from the top-level column down; `None` for all
+    /// columns. No path begins with another path.
+    pub columns: Option<Vec<Vec<String>>>,
+    /// The rows, as ascending ranges of positions in the input that do not overlap; `None` for all
+    /// rows. No range is empty.
+    pub rows: Option<Vec<Range<u64>>>,
+    /// The preferred number of rows of a batch; 0 for the format's own.
+    pub batch_rows: u64,
+    /// The preferred size of a batch in bytes; 0 for the format's own.
+    pub batch_bytes: u64,
+}
+
+/// What a caller reads.
+#[derive(Clone, Copy)]
+pub struct ReadRequest<'a> {
+    /// The name of one of the importer's formats.
+    pub format: &'a str,
+    /// The schema of the whole input that the caller expects: reject an input with another schema,
+    /// or take the types from it if the format has none.
+    pub schema: Option<&'a abi::ArrowSchema>,
+    /// Options, all of which the format accepts.
+    pub options: &'a Options,
+    /// The needed columns and rows. An importer may ignore it.
+    pub selection: &'a Selection,
+}
+
+static NO_OPTIONS: Options = Options::new();
+static EVERYTHING: Selection = Selection { columns: None, rows: None, batch_rows: 0, batch_bytes: 0 };
+
+impl<'a> ReadRequest<'a> {
+    /// A request to read everything, without options or an expected schema.
+    pub fn new(format: &'a str) -> Self {
+        Self { format, schema: None, options: &NO_OPTIONS, selection: &EVERYTHING }
+    }
+
+    /// Sets the expected schema.
+    pub fn with_schema(self, schema: Option<&'a abi::ArrowSchema>) -> Self {
+        Self { schema, ..self }
+    }
+
+    /// Sets the options.
+    pub fn with_options(self, options: &'a Options) -> Self {
+        Self { options, ..self }
+    }
+
+    /// Sets the needed columns and rows.
+    pub fn with_selection(self, selection: &'a Selection) -> Self {
+        Self { selection, ..self }
+    }
+}
+
+/// The parts of a [`Selection`] that a stream honours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Honoured {
+    /// Whether the schema and the batches have only the requested columns.
+    pub columns: bool,
+    /// Whether the batches have only the requested rows.
+    pub rows: bool,
+    /// The number of rows that the stream returns in total, if it is known.
+    pub n_rows: Option<u64>,
+}
+
+impl Honoured {
+    pub(crate) fn write(self, raw: &mut abi::BatchStream) {
+        let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
+        raw.honoured = flag(self.columns, abi::HONOURS_COLUMNS)
+            | flag(self.rows, abi::HONOURS_ROWS)
+            | flag(self.n_rows.is_some(), abi::HAS_ROW_COUNT);
+        raw.n_rows = self.n_rows.unwrap_or(0);
+    }
+
+    pub(crate) fn read(raw: &abi::BatchStream) -> Self {
+        let has = |flag: u32| raw.honoured & flag != 0;
+        Self {
+            columns: has(abi::HONOURS_COLUMNS),
+            rows: has(abi::HONOURS_ROWS),
+            n_rows: has(abi::HAS_ROW_COUNT).then_some(raw.n_rows),
+        }
+    }
+}
+
+/// The greatest number of columns and of ranges in a request.
+const MAX_ITEMS: usize = 1 << 20;
+/// The greatest number of names in a path, the depth of Arrow schemas.
+const MAX_NAMES: usize = 64;
+
+impl Selection {
+    /// Whether everything is needed.
+    pub fn is_everything(&self) -> bool {
+        self.columns.is_none() && self.rows.is_none()
+    }
+
+    /// # Safety
+    /// The lists of `raw` are null or have as many valid elements as it declares.
+    pub(crate) unsafe fn read(raw: &abi::ReadRequest) -> Result<Self> {
+        let columns = if raw.flags & abi::READ_COLUMNS == 0 {
+            None
+        } else {
+            // SAFETY: the caller guarantees `n_columns` valid paths.
+            let paths = unsafe { list(raw.columns, raw.n_columns, MAX_ITEMS, "columns") }?;
+            // SAFETY: each path has `n_names` valid strings.
+            Some(paths.iter().map(|path| unsafe { read_path(path) }).collect::<Result<Vec<_>>>()?)
+        };
+        let rows = if raw.flags & abi::READ_ROWS == 0 {
+            None
+        } else {
+            // SAFETY: the caller guarantees `n_rows` ranges.
+            let ranges = unsafe { list(raw.rows, raw.n_rows, MAX_ITEMS, "row ranges") }?;
+            Some(read_ranges(ranges)?)
+        };
+        Ok(Self { columns, rows, batch_rows: raw.batch_rows, batch_bytes: raw.batch_bytes })
+    }
+}
+
+/// # Safety
+/// `names` of `path` points to `n_names` strings that live during `'a`, or is null.
+unsafe fn read_path(path: &abi::Path) -> Result<Vec<String>> {
+    // SAFETY: the caller guarantees `n_names` strings.
+    let names = unsafe { list(path.names, path.n_names, MAX_NAMES, "names of a column") }?;
+    if names.is_empty() {
+        return Err(Error::invalid_argument("a column of the read request has no name"));
+    }
+    // SAFETY: each string is valid for its length.
+    names.iter().map(|name| unsafe { name.get() }.map(str::to_string)).collect()
+}
+
+fn read_ranges(ranges: &[abi::RowRange]) -> Result<Vec<Range<u64>>> {
+    let mut end = 0;
+    ranges
+        .iter()
+        .map(|range| {
+            if range.begin < end || range.end <= range.begin {
+                return Err(Error::invalid_argument(format!(
+                    "the read request has the rows {}..{} after row {end}, expected ascending ranges that are not \
+                     empty",
+                    range.begin, range.end
+                )));
+            }
+            end = range.end;
+            Ok(range.begin..range.end)
+        })
+        .collect()
+}
+
+/// # Safety
+/// `list` points to `n` values that live during `'a`, or is null, or `n` is 0.
+unsafe fn list<'a, T>(list: *const T, n: usize, max_len: usize, what: &str) -> Result<&'a [T]> {
+    if n == 0 {
+        return Ok(&[]);
+    }
+    if list.is_null() || !list.is_aligned() || n > max_len {
+        return Err(Error::invalid_argument(format!(
+            "the read request has an invalid list of {n} {what}, expected at most {max_len}"
+        )));
+    }
+    // SAFETY: `list` is not null and aligned, and the caller guarantees `n` values.
+    Ok(unsafe { std::slice::from_raw_parts(list, n) })
+}
+
+/// The C structs of a [`Selection`], which they borrow.
+pub(crate) struct RawSelection {
+    _names: Vec<Vec<abi::Str>>,
+    columns: Vec<abi::Path>,
+    rows: Vec<abi::RowRange>,
+    flags: u32,
+}
+
+impl RawSelection {
+    pub fn new(selection: &Selection) -> Self {
+        let paths = selection.columns.iter().flatten();
+        let names: Vec<Vec<abi::Str>> =
+            paths.map(|path| path.iter().map(|name| abi::Str::new(name)).collect()).collect();
+        let columns =
+            names.iter().map(|names| abi::Path { names: names.as_ptr(), n_names: names.len() }).collect();
+        let ranges = selection.rows.iter().flatten();
+        let rows = ranges.map(|range| abi::RowRange { begin: range.start, end: range.end }).collect();
+        let columns_flag = if selection.columns.is_some() { abi::READ_COLUMNS } else { 0 };
+        let rows_flag = if selection.rows.is_some() { abi::READ_ROWS } else { 0 };
+        Self { _names: names, columns, rows, flags: columns_flag | rows_flag }
+    }
+
+    pub fn fill(&self, raw: &mut abi::ReadRequest, selection: &Selection) {
+        raw.flags = self.flags;
+        (raw.columns, raw.n_columns) = (self.columns.as_ptr(), self.columns.len());
+        (raw.rows, raw.n_rows) = (self.rows.as_ptr(), self.rows.len());
+        (raw.batch_rows, raw.batch_bytes) = (selection.batch_rows, selection.batch_bytes);
+    }
+}
+
+/// Borrows the request of a caller.
+///
+/// # Safety
+/// `raw` is null or points to a valid request that is not changed during `'a`.
+pub(crate) unsafe fn borrow<'a>(
+    raw: *const abi::ReadRequest,
+) -> Result<sized_struct::SizedRef<'a, abi::ReadRequest>> {
+    // SAFETY: the caller guarantees null or a struct of `struct_size` bytes.
+    unsafe { sized_struct::borrow(raw) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round_trip(selection: &Selection) -> Result<Selection> {
+        let raw_selection = RawSelection::new(selection);
+        let mut raw = abi::ReadRequest::new();
+        raw_selection.fill(&mut raw, selection);
+        // SAFETY: the lists borrow from `raw_selection` and `selection`, which are alive.
+        unsafe { Selection::read(&raw) }
+    }
+
+    #[test]
+    fn selections_round_trip() {
+        let path = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        for selection in [
+            Selection::default(),
+            Selection { columns: Some(Vec::new()), rows: Some(Vec::new()), ..Selection::default() },
+            Selection {
+                columns: Some(vec![path(&["a"]), path(&["b", "", "c,d"])]),
+                rows: Some(vec![0..1, 1..5, 10..u64::MAX]),
+                batch_rows: 7,
+                batch_bytes: u64::MAX,
+            },
+        ] {
+            assert_eq!(round_trip(&selection).unwrap(), selection);
+        }
+    }
+
+    #[test]
+    fn rejects_unordered_ranges_empty_paths_and_null_lists() {
+        #[allow(clippy::reversed_empty_ranges)]
+        for rows in [vec![1..1], vec![3..2], vec![0..5, 4..6], vec![5..6, 0..1]] {
+            let selection = Selection { rows: Some(rows.clone()), ..Selection::default() };
+            assert!(round_trip(&selection).unwrap_err().message().contains("ascending"), "{rows:?}");
+        }
+        let selection = Selection { columns: Some(vec![Vec::new()]), ..Selection::default() };
+        assert!(round_trip(&selection).unwrap_err().message().contains("no name"));
+        let raw = abi::ReadRequest { flags: abi::READ_ROWS, n_rows: 3, ..abi::ReadRequest::new() };
+        // SAFETY: the list is null, which is rejected before it is read.
+        let error = unsafe { Selection::read(&raw) }.unwrap_err();
+        assert!(error.message().contains("invalid list of 3 row ranges"), "{error}");
+    }
+}
