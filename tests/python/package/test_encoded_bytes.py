@@ -118,7 +118,7 @@ def test_array_has_encoding_type_length_and_repr(session):
     unknown = session.encoded(Exporter(Tree("x.y", b"no type", 1 << 62)))
     assert repr(unknown) == f"crossdock.EncodedArray: x.y, {1 << 62} values"
     assert len(unknown) == 1 << 62
-    with pytest.raises(cd.DataError, match=r"x\.y: its type"):
+    with pytest.raises(cd.DataError, match=r"x\.y: the type"):
         _ = unknown.type
 
 
