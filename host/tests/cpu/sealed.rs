@@ -51,7 +51,7 @@ fn rewritten_file_is_loaded_as_it_was_checked() {
 }
 
 #[test]
-fn rewritten_file_is_refused_without_a_copy() {
+fn rewritten_file_that_was_not_copied_is_refused() {
     let directory = temporary();
     let ran = directory.path().join("ran");
     let good = plugin(directory.path(), "good.so", "good", &ran);

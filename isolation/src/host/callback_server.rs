@@ -62,7 +62,7 @@ pub struct CallbackServer {
     pub active_releases: AtomicUsize,
 }
 
-/// The host and the streams that decode arrays for an instance.
+/// The host, the memory and the device streams with which arrays are decoded for an instance.
 #[derive(Clone)]
 pub struct DecodeContext {
     pub host: Host,

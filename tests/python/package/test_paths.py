@@ -65,7 +65,7 @@ def test_error_of_missing_file_has_its_name(session, folder, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_plugin_paths_may_be_any_kind(session, folder, kind):
+def test_plugin_paths_may_be_of_any_kind(session, folder, kind):
     with pytest.raises(cd.PluginError, match=SHOWN):
         cd.Session(plugins=[kind(folder + b"/none.so")])
     with cd.Session(plugins=[kind(folder)]) as folder_session:

@@ -312,7 +312,7 @@ def test_duckdb_queries_a_scan(session, folder):
     assert duckdb.sql("select count(*) from scan").fetchall() == [(43,)]
 
 
-def test_stream_reads_a_file_object_while_the_consumer_holds_the_lock(session, folder):
+def test_stream_reads_a_file_object_while_the_consumer_holds_the_gil(session, folder):
     with (folder / "file-zstd.arrow").open("rb") as file:
         capsule_owner = session.scan(file, prefetch=1)
         assert pa.table(capsule_owner).num_rows == sum(SIZES)

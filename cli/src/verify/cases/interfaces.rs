@@ -183,7 +183,7 @@ fn same(what: &str, listed: &[String], has: impl Iterator<Item = String>) -> Che
     }
     Err(failed(
         format!("the metadata's {what}"),
-        format!("'{has}', as in an instance"),
+        format!("'{has}', which an instance has"),
         format!("'{listed}'"),
     ))
 }

@@ -42,7 +42,7 @@ fn tree_composed_of_files_hex_digits_trees_and_columns_decodes() {
 }
 
 #[test]
-fn rejects_invalid_parts_and_leaves_no_file() {
+fn rejects_invalid_parts_of_a_tree_and_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("out.cdenc");
     let basic = ["encoded", file.to_str().unwrap(), "--encoding", "a.b", "--length", "1"];
