@@ -45,7 +45,7 @@ pub use equal::{equal, first_difference};
 pub use layout::{BufferKind, Layout};
 pub use nullability::{check_nullability, find_forbidden_nulls};
 pub use nulls::count_nulls;
-pub use print::{cells, format_batch, header, lines};
+pub use print::{cells, format_batch, header, json_rows, lines};
 pub use projection::Projection;
 pub use validate::{Level, validate};
 

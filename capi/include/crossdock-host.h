@@ -390,7 +390,25 @@ typedef struct crossdock_read_settings {
    */
   void (*progress)(void* progress_data, uint64_t bytes_done, uint64_t bytes_total);
   void* progress_data;
+  /*
+   * Which of the following fields apply: CROSSDOCK_READ_COLUMNS, CROSSDOCK_READ_ROWS and
+   * CROSSDOCK_READ_LIMIT. Without these flags, all columns and rows are read. Capsules are always
+   * read completely.
+   */
+  uint32_t flags;
+  uint32_t reserved;
+  /* The columns and fields of nested structs to read, in the order of the result; may be none. */
+  const crossdock_path* columns;
+  size_t n_columns;
+  /* The rows to read, as positions in the input: ascending ranges that do not overlap. Rows beyond
+   * the end of the input do not exist, which is not an error. */
+  const crossdock_row_range* rows;
+  size_t n_rows;
+  uint64_t limit;      /* the maximum number of rows */
+  uint64_t batch_rows; /* the maximum number of rows of a batch; 0: the batches of the input */
 } crossdock_read_settings;
+
+#define CROSSDOCK_READ_LIMIT 4u
 
 /*
  * [any-thread] Reads a file. A regular file is mapped. Other programs must not truncate it while

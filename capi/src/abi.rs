@@ -5,7 +5,7 @@
 use core::ffi::c_void;
 
 use crossdock_plugin_api::Release;
-use crossdock_plugin_api::abi::{ArrowSchema, Device, OptionPair, Str};
+use crossdock_plugin_api::abi::{ArrowSchema, Device, OptionPair, Path, RowRange, Str};
 
 pub type Progress = unsafe extern "C" fn(*mut c_void, u64, u64);
 pub type Log = unsafe extern "C" fn(*mut c_void, i32, Str, Str);
@@ -125,6 +125,14 @@ abi! {
         schema: *const ArrowSchema,
         progress: Option<Progress>,
         progress_data: *mut c_void,
+        flags: u32,
+        reserved: u32,
+        columns: *const Path,
+        n_columns: usize,
+        rows: *const RowRange,
+        n_rows: usize,
+        limit: u64,
+        batch_rows: u64,
     }
     struct WriteSettings = "crossdock_write_settings" {
         format: Str,
@@ -197,5 +205,7 @@ pub const HOST_UNTOUCHABLE: u32 = 4;
 pub const CANDIDATE_CHOSEN: u32 = 0;
 pub const CANDIDATE_REFUSED: u32 = 1;
 pub const CANDIDATE_SHADOWED: u32 = 2;
+
+pub const READ_LIMIT: u32 = 4;
 
 pub const SESSION_VALIDATE: u32 = 1;

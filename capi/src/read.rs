@@ -4,10 +4,10 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use crossdock::source::Input;
-use crossdock::{ReadOptions, Reader};
-use crossdock_plugin_api::{Capsule, Error, Owned, Result, Source, abi as api, sized_struct};
+use crossdock::{ColumnName, ReadOptions, Reader};
+use crossdock_plugin_api::{Capsule, Error, Owned, Result, Selection, Source, abi as api, sized_struct};
 
-use crate::abi::{ReadSettings, ReleaseData};
+use crate::abi::{READ_LIMIT, ReadSettings, ReleaseData};
 use crate::arguments::{self, Data};
 use crate::inputs::{ForeignBytes, ForeignSource};
 use crate::session::SessionHandle;
@@ -34,7 +34,7 @@ unsafe fn read(
                 from: arguments::optional_text(settings.format, "format")?,
                 options: arguments::options(settings.options, settings.n_options)?,
                 progress: arguments::progress(settings.progress, settings.progress_data),
-                ..ReadOptions::default()
+                ..request(&settings)?
             };
             (settings, options)
         };
@@ -47,6 +47,36 @@ unsafe fn read(
     // SAFETY: the header requires a handle that is NULL or not destroyed, and an `err` that is NULL
     // or initialised.
     unsafe { door::with(session, err, body) }
+}
+
+/// The requested columns and rows.
+///
+/// # Safety
+/// The lists of the settings have as many valid elements as the settings declare.
+unsafe fn request(settings: &ReadSettings) -> Result<ReadOptions> {
+    let unknown = settings.flags & !(api::READ_COLUMNS | api::READ_ROWS | READ_LIMIT);
+    if unknown != 0 {
+        return Err(Error::invalid_argument(format!(
+            "the settings for reading: the flags {unknown:#x} are unknown"
+        )));
+    }
+    let raw = api::ReadRequest {
+        flags: settings.flags,
+        columns: settings.columns,
+        n_columns: settings.n_columns,
+        rows: settings.rows,
+        n_rows: settings.n_rows,
+        ..api::ReadRequest::new()
+    };
+    // SAFETY: the caller guarantees valid lists.
+    let Selection { columns, rows, .. } = unsafe { Selection::from_raw(&raw) }?;
+    Ok(ReadOptions {
+        columns: columns.map(|paths| paths.into_iter().map(ColumnName::Path).collect()),
+        rows,
+        limit: (settings.flags & READ_LIMIT != 0).then_some(settings.limit),
+        batch_rows: settings.batch_rows,
+        ..ReadOptions::default()
+    })
 }
 
 fn open_input(handle: &SessionHandle, input: Input, options: &ReadOptions) -> Result<Reader> {

@@ -6,7 +6,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crossdock::Error;
 
 use crate::output::Failure;
-use crate::{abi_diff, convert, devices, encoded, inspect, lock, log, new, plan, plugins, terminal, verify};
+use crate::{
+    abi_diff, convert, devices, encoded, inspect, lock, log, new, plan, plugins, show, terminal, verify,
+};
 
 /// Converts columnar tables between formats with plugins that are loaded at run time, without
 /// unnecessary copies
@@ -22,6 +24,7 @@ Examples:
   crossdock convert flights.arrow flights.arrows       Convert an Arrow IPC file to a stream
   crossdock convert --compression zstd a.arrow b.arrow Compress a file
   cat a.arrows | crossdock convert - b.arrow           Read from a pipe
+  crossdock show flights.arrow                         Show the first rows
   crossdock plan a.arrow --to arrow-c-device           Show what a conversion would copy
   crossdock plugins --explain                          Show which plugins are used, and why others are not
   crossdock verify libcrossdock_my_plugin.so           Check whether a plugin keeps the rules
@@ -42,6 +45,8 @@ enum Command {
     Convert(convert::Convert),
     /// Shows what a conversion would copy, column by column
     Plan(plan::Plan),
+    /// Shows the first rows of tables
+    Show(show::Show),
     /// Lists the available plugins
     Plugins(plugins::Plugins),
     /// Shows the metadata of a plugin without running it, the nodes of an encoded array, or the
@@ -72,6 +77,7 @@ pub fn run() -> ExitCode {
     let result = log::start().map_err(Failure::from).and_then(|()| match command {
         Command::Convert(convert) => convert.run(),
         Command::Plan(plan) => plan.run(),
+        Command::Show(show) => show.run(),
         Command::Plugins(plugins) => plugins.run(),
         Command::Inspect(inspect) => inspect.run(),
         Command::AbiDiff(diff) => diff.run(),
@@ -86,7 +92,7 @@ pub fn run() -> ExitCode {
         }
     });
     let (line, code) = match result {
-        Ok(()) => return ExitCode::SUCCESS,
+        Ok(()) | Err(Failure::ReaderClosed) => return ExitCode::SUCCESS,
         Err(Failure::Negative) => return ExitCode::FAILURE,
         Err(Failure::Host(error)) => (error.one_line(), if matches!(error, Error::Usage(_)) { 2 } else { 1 }),
         Err(Failure::Output(error)) => (format!("cannot write to standard output: {error}"), 1),

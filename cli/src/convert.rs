@@ -18,10 +18,10 @@ use crate::{text, truncated_input};
 
 /// The value of `--columns`.
 #[derive(Clone, Debug, PartialEq)]
-struct ColumnNames(Vec<String>);
+pub struct ColumnNames(pub Vec<String>);
 
 impl ColumnNames {
-    fn parse(text: &str) -> Result<Self, std::convert::Infallible> {
+    pub fn parse(text: &str) -> Result<Self, std::convert::Infallible> {
         let (mut names, mut name, mut letters) = (Vec::new(), String::new(), text.chars().peekable());
         while let Some(letter) = letters.next() {
             match (letter, letters.peek()) {
@@ -210,7 +210,14 @@ impl Convert {
         if let Some(bar) = &bar {
             conversion = conversion.progress(Arc::new(bar.listener()));
         }
-        Ok(conversion.run(input, output)?)
+        let pipe = match &output {
+            Output::Stream(pipe) if is_standard(&self.output) => Some(pipe.clone()),
+            _ => None,
+        };
+        conversion.run(input, output).map_err(|error| match pipe {
+            Some(pipe) if pipe.reader_closed() => Failure::ReaderClosed,
+            _ => error.into(),
+        })
     }
 }
 

@@ -16,6 +16,7 @@ mod options;
 mod output;
 mod plan;
 mod plugins;
+mod show;
 mod terminal;
 mod text;
 mod truncated_input;

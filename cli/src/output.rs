@@ -1,6 +1,6 @@
 //! Writes the result of a command to standard output, and lists the ways in which a command fails.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 
 use crossdock::Error;
 
@@ -9,6 +9,9 @@ pub enum Failure {
     Host(Error),
     /// Standard output could not be written.
     Output(std::io::Error),
+    /// The reader of standard output has closed it, because it needs no more. This is not an error,
+    /// so that pipelines such as `crossdock convert a.arrow - | head` succeed.
+    ReaderClosed,
     /// The command printed a negative result. The exit status is 1, without an error message.
     Negative,
 }
@@ -21,7 +24,10 @@ impl From<Error> for Failure {
 
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
-        Self::Output(error)
+        match error.kind() {
+            ErrorKind::BrokenPipe => Self::ReaderClosed,
+            _ => Self::Output(error),
+        }
     }
 }
 

@@ -167,7 +167,7 @@ unsafe extern "C" fn open<P: Plugin>(
             let importer = shell.importer()?;
             let options = Options::read(raw.options, raw.n_options)?;
             let format = Format::find(importer.formats(), raw.format.get()?, &options)?;
-            let (schema, selection) = (raw.schema.as_ref(), Selection::read(&raw)?);
+            let (schema, selection) = (raw.schema.as_ref(), Selection::from_raw(&raw)?);
             let request = ReadRequest { format, schema, options: &options, selection: &selection };
             let stream = importer.open(&Call::read(call)?, input, &request)?;
             export_stream(stream, shell.poison().clone()).put(out, "open")

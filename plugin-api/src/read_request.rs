@@ -102,9 +102,15 @@ impl Selection {
         self.columns.is_none() && self.rows.is_none()
     }
 
+    /// Reads the columns, rows and sizes of a request.
+    ///
+    /// # Errors
+    /// Invalid argument if a list is null although it is not empty, if a path has no name, or if
+    /// the rows are not ascending ranges.
+    ///
     /// # Safety
-    /// The lists of `raw` are null or have as many valid elements as it declares.
-    pub(crate) unsafe fn read(raw: &abi::ReadRequest) -> Result<Self> {
+    /// The lists of `raw` are null, or have as many valid elements as the request declares.
+    pub unsafe fn from_raw(raw: &abi::ReadRequest) -> Result<Self> {
         let columns = if raw.flags & abi::READ_COLUMNS == 0 {
             None
         } else {
@@ -219,7 +225,7 @@ mod tests {
         let mut raw = abi::ReadRequest::new();
         raw_selection.fill(&mut raw, selection);
         // SAFETY: the lists borrow from `raw_selection` and `selection`, which are alive.
-        unsafe { Selection::read(&raw) }
+        unsafe { Selection::from_raw(&raw) }
     }
 
     #[test]
@@ -250,7 +256,7 @@ mod tests {
         assert!(round_trip(&selection).unwrap_err().message().contains("no name"));
         let raw = abi::ReadRequest { flags: abi::READ_ROWS, n_rows: 3, ..abi::ReadRequest::new() };
         // SAFETY: the list is null, which is rejected before it is read.
-        let error = unsafe { Selection::read(&raw) }.unwrap_err();
+        let error = unsafe { Selection::from_raw(&raw) }.unwrap_err();
         assert!(error.message().contains("invalid list of 3 row ranges"), "{error}");
     }
 }

@@ -1,5 +1,6 @@
 //! Formats batches as tables of text.
 
+mod json;
 mod number;
 mod time;
 mod value;
@@ -49,6 +50,30 @@ pub fn cells(batch: &DeviceBatch, rows: usize, stream: &Stream) -> Result<Vec<Ve
         Ok((0..rows).map(|row| to_cell(&cell(&host, row))).collect())
     };
     shown.columns().iter().map(column).collect()
+}
+
+/// The first `rows` rows as JSON objects, each in one line. Numbers are JSON numbers, except
+/// decimals and floats that are not finite, which are strings, as are dates and times.
+pub fn json_rows(batch: &DeviceBatch, rows: usize, stream: &Stream) -> Result<Vec<String>> {
+    let rows = rows.min(batch.len());
+    let mut shown = batch.slice(0, rows)?.move_to(stream, Device::CPU)?;
+    shown.resolve_sizes(stream)?;
+    let columns = shown.columns().iter().map(|array| HostArray::new(array, stream));
+    let columns = columns.collect::<Result<Vec<_>>>()?;
+    let row = |i| {
+        let mut text = String::from("{");
+        for (n, (field, column)) in shown.schema().fields().iter().zip(&columns).enumerate() {
+            if n > 0 {
+                text.push(',');
+            }
+            json::append_string(&mut text, field.name());
+            text.push(':');
+            json::append(&mut text, &column.value(i));
+        }
+        text.push('}');
+        text
+    };
+    Ok((0..rows).map(row).collect())
 }
 
 /// Formats columns of cells as lines in which the cells are aligned.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::common::{Fixture, samples};
 use arrow_array::{ArrayRef, Float64Array, Int8Array, StringArray, StructArray, TimestampSecondArray};
 use arrow_schema::{DataType, Field};
-use crossdock_arrays::format_batch;
+use crossdock_arrays::{format_batch, json_rows};
 use crossdock_test_support::devices;
 
 #[test]
@@ -53,4 +53,33 @@ fn formats_structs_with_field_names() {
     let text = format_batch(&fixture.batch(&[array]), 9, &fixture.cpu).unwrap();
     let rows: Vec<_> = text.lines().skip(2).collect();
     assert_eq!(rows, ["{n: 1, text: a}", "{n: null, text: b}"]);
+}
+
+#[test]
+fn formats_rows_as_json_on_any_device() {
+    let fixture = Fixture::new();
+    let point = StructArray::new(
+        vec![Field::new("n", DataType::Int8, true)].into(),
+        vec![Arc::new(Int8Array::from(vec![Some(-1), None, Some(2)]))],
+        None,
+    );
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(StringArray::from(vec![Some("a\"\n"), None, Some("")])),
+        Arc::new(Float64Array::from(vec![1.5, f64::NAN, -0.0])),
+        Arc::new(TimestampSecondArray::from(vec![0, 86_399, -1])),
+        Arc::new(point),
+    ];
+    for device in devices().iter().copied() {
+        let stream = fixture.host.stream(device);
+        let batch = fixture.batch(&columns).move_to(&stream, device).unwrap().slice(0, 3).unwrap();
+        let rows = json_rows(&batch, 2, &stream).unwrap();
+        assert_eq!(
+            rows,
+            [
+                r#"{"a":"a\"\n","b":1.5,"c":"1970-01-01T00:00:00","d":{"n":-1}}"#,
+                r#"{"a":null,"b":"NaN","c":"1970-01-01T23:59:59","d":{"n":null}}"#,
+            ]
+        );
+        assert_eq!(json_rows(&batch, 9, &stream).unwrap().len(), 3);
+    }
 }

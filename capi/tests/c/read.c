@@ -154,6 +154,48 @@ static void progress_reports_bytes(void) {
   end(host, session);
 }
 
+static void only_requested_columns_and_rows_are_read(void) {
+  begin();
+  crossdock_str distance = crossdock_text("distance"), year = crossdock_text("year"), none = crossdock_text("none");
+  crossdock_path columns[] = {{&distance, 1}, {&year, 1}};
+  crossdock_row_range rows[] = {{5, 10}, {20000, UINT64_MAX}};
+  crossdock_read_settings settings = read_settings("");
+  settings.flags = CROSSDOCK_READ_COLUMNS | CROSSDOCK_READ_ROWS;
+  settings.columns = columns;
+  settings.n_columns = 2;
+  settings.rows = rows;
+  settings.n_rows = 2;
+  crossdock_batch_stream stream = STREAM;
+  OK(crossdock_session_read_path(session, crossdock_text(sample), &settings, &stream, ERR));
+  struct ArrowSchema schema = {0};
+  OK(stream.get_schema(&stream, &schema, ERR));
+  CHECK(schema.n_children == 2);
+  CHECK(strcmp(schema.children[0]->name, "distance") == 0 && strcmp(schema.children[1]->name, "year") == 0);
+  schema.release(&schema);
+  CHECK(count_rows(&stream) == 5 + SAMPLE_ROWS - 20000);
+
+  settings.flags |= CROSSDOCK_READ_LIMIT;
+  settings.limit = 7;
+  settings.batch_rows = 1;
+  OK(crossdock_session_read_path(session, crossdock_text(sample), &settings, &stream, ERR));
+  CHECK(count_rows(&stream) == 7);
+
+  columns[1].names = &none;
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "there is no column 'none'",
+        crossdock_session_read_path(session, crossdock_text(sample), &settings, &stream, ERR));
+  rows[1].begin = 9;
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "ascending",
+        crossdock_session_read_path(session, crossdock_text(sample), &settings, &stream, ERR));
+  settings.flags = 8;
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "0x8",
+        crossdock_session_read_path(session, crossdock_text(sample), &settings, &stream, ERR));
+  settings.flags = CROSSDOCK_READ_ROWS;
+  settings.rows = NULL;
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "list of 2 row ranges",
+        crossdock_session_read_path(session, crossdock_text(sample), &settings, &stream, ERR));
+  end(host, session);
+}
+
 static void free_bytes(void* data) {
   free(data);
   n_released++;
@@ -459,6 +501,7 @@ const struct test_case read_cases[] = {
     {"reports_why_an_input_cannot_be_read", reports_why_an_input_cannot_be_read},
     {"cancel_flag_of_a_call_cancels_that_call_only", cancel_flag_of_a_call_cancels_that_call_only},
     {"progress_reports_bytes", progress_reports_bytes},
+    {"only_requested_columns_and_rows_are_read", only_requested_columns_and_rows_are_read},
     {"bytes_are_released_with_the_last_batch", bytes_are_released_with_the_last_batch},
     {"bytes_are_released_on_failure", bytes_are_released_on_failure},
     {"source_is_read_and_released", source_is_read_and_released},

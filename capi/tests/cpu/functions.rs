@@ -101,6 +101,7 @@ cases! {
     reports_why_an_input_cannot_be_read
     cancel_flag_of_a_call_cancels_that_call_only
     progress_reports_bytes
+    only_requested_columns_and_rows_are_read
     bytes_are_released_with_the_last_batch
     bytes_are_released_on_failure
     source_is_read_and_released

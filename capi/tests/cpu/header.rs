@@ -104,6 +104,7 @@ fn assertions() -> String {
         ("CANDIDATE_CHOSEN", abi::CANDIDATE_CHOSEN),
         ("CANDIDATE_REFUSED", abi::CANDIDATE_REFUSED),
         ("CANDIDATE_SHADOWED", abi::CANDIDATE_SHADOWED),
+        ("READ_LIMIT", abi::READ_LIMIT),
         ("SESSION_VALIDATE", abi::SESSION_VALIDATE),
     ] {
         writeln!(unit, "HOLDS(CROSSDOCK_{name} == {value}u, \"{name}\");").unwrap();

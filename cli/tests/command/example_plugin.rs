@@ -77,6 +77,27 @@ fn convert_command_writes_the_selected_columns_and_reports_each_stage() {
 }
 
 #[test]
+fn show_command_prints_the_first_rows_of_all_files() {
+    let dir = with_rows();
+    std::fs::copy(dir.path().join("in.csv"), dir.path().join("more.csv")).unwrap();
+    let types = "types=int64,utf8";
+    let show = |more: &[&str]| {
+        stdout(&dir.run(&[&["show", "in.csv", "--plugins", csv(), "--from-option", types], more].concat()))
+    };
+    assert_eq!(show(&[]), "a      b\nInt64  Utf8\n1      x\n2      y\n3      z\n");
+    assert_eq!(show(&["--rows", "1"]), "a      b\nInt64  Utf8\n1      x\n... more rows\n");
+    assert_eq!(show(&["more.csv", "--columns", "b", "--rows", "4"]).lines().count(), 2 + 4 + 1);
+    assert_eq!(show(&["--schema"]).lines().count(), 2);
+    let shown: serde_json::Value = serde_json::from_str(&show(&["--json", "--rows", "2"])).unwrap();
+    assert_eq!(shown["rows"], json!([{ "a": 1, "b": "x" }, { "a": 2, "b": "y" }]));
+    assert_eq!(shown["columns"][1]["name"], "b");
+    let shown: serde_json::Value = serde_json::from_str(&show(&["--json", "--schema"])).unwrap();
+    assert_eq!((shown["rows"].is_null(), shown["columns"].as_array().unwrap().len()), (true, 2));
+    let (status, line) = dir.fails(&["show", "none.csv", "--plugins", csv()]);
+    assert!(status == 1 && line.contains("none.csv"), "{line}");
+}
+
+#[test]
 fn convert_to_standard_output_reports_on_standard_error() {
     let dir = with_rows();
     let output = dir.run(&["convert", "in.csv", "-", "--to", "csv", "--plugins", csv(), "--json"]);

@@ -32,6 +32,8 @@ struct State {
     max_write_bytes: usize,
     buffer: Vec<u8>,
     bytes_written: u64,
+    /// Whether the reader of the pipe has closed it.
+    reader_closed: bool,
 }
 
 impl StreamSink {
@@ -69,7 +71,7 @@ impl StreamSink {
 
     fn with_max_write(file: File, max_write_bytes: usize, name: String, cancel: CancelFlag) -> Self {
         let buffer = Vec::with_capacity(BUFFER_BYTES);
-        let state = State { file, max_write_bytes, buffer, bytes_written: 0 };
+        let state = State { file, max_write_bytes, buffer, bytes_written: 0, reader_closed: false };
         Self { name: name.into(), is_stdout: false, cancel, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -79,6 +81,11 @@ impl StreamSink {
 
     pub(crate) fn is_stdout(&self) -> bool {
         self.is_stdout
+    }
+
+    /// Whether a write has failed because the reader of the pipe had closed it.
+    pub fn reader_closed(&self) -> bool {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).reader_closed
     }
 
     pub(crate) fn bytes_written(&self) -> u64 {
@@ -107,7 +114,10 @@ impl StreamSink {
                 Ok(0) => return Err(ApiError::io(format!("'{}' accepts no more bytes", self.name))),
                 Ok(n) => bytes = bytes.get(n..).unwrap_or_default(),
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
-                Err(error) => return Err(write_error(&self.name, &error)),
+                Err(error) => {
+                    state.reader_closed |= error.kind() == ErrorKind::BrokenPipe;
+                    return Err(write_error(&self.name, &error));
+                }
             }
         }
         Ok(())

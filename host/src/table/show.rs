@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crossdock_arrays::{cells, header, lines};
+use crossdock_arrays::{cells, header, json_rows, lines};
 
 use super::Table;
 use crate::error::{Error, Result};
@@ -33,6 +33,16 @@ impl Table {
             remaining = remaining.saturating_sub(batch.len());
         }
         Ok(Shown { columns, more_rows: self.rows().saturating_sub(max_rows as u64) })
+    }
+
+    /// Returns the rows as JSON objects, each in one line.
+    pub fn json_rows(&self) -> Result<Vec<String>> {
+        let mut rows = Vec::new();
+        for batch in &self.batches {
+            let batch = json_rows(batch, batch.len(), self.session.stream());
+            rows.extend(batch.map_err(|error| Error::data("cannot show the table", error))?);
+        }
+        Ok(rows)
     }
 
     /// Like [`Self::first_rows`], but returns lines of text: the names, the types, one line per

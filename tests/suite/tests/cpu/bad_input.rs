@@ -128,7 +128,7 @@ fn limited(command: &mut Command, bytes: u64) -> &mut Command {
 }
 
 #[test]
-fn closed_output_pipe_is_an_error_and_not_a_signal() {
+fn closed_output_pipe_ends_the_command_without_an_error() {
     let mut child = command(&["convert", text(&sample()), "-", "--to", "arrow-ipc-stream", "--quiet"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -137,8 +137,7 @@ fn closed_output_pipe_is_an_error_and_not_a_signal() {
     drop(child.stdout.take());
     let out = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&out.stderr);
-    assert_eq!(out.status.code(), Some(1), "{stderr}");
-    assert_eq!(stderr.trim_end().lines().count(), 1, "{stderr}");
+    assert_eq!((out.status.code(), &*stderr), (Some(0), ""));
 }
 
 #[test]
