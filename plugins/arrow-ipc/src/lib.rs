@@ -147,7 +147,8 @@ impl Exporter for ArrowIpc {
         options: &Options,
         sink: Option<Sink>,
     ) -> Result<Box<dyn BatchWriter>> {
-        let settings = parse_settings(format, options)?;
+        let memory_limit_bytes = self.host.session().map_or(0, |session| session.memory_limit_bytes);
+        let settings = Settings { memory_limit_bytes, ..parse_settings(format, options)? };
         let sink = sink.ok_or_else(|| Error::invalid_argument("Arrow IPC needs a sink, got none"))?;
         let schema = Arc::new(import_borrowed_schema(schema)?);
         Ok(Box::new(write::Writer::begin(settings, schema, sink, &self.memory, &self.pool)?))
@@ -175,7 +176,7 @@ fn parse_settings(format: &str, options: &Options) -> Result<Settings> {
             )));
         }
     };
-    Ok(Settings { form: parse_form(format)?, codec })
+    Ok(Settings { form: parse_form(format)?, codec, memory_limit_bytes: 0 })
 }
 
 fn import_borrowed_schema(schema: &abi::ArrowSchema) -> Result<Schema> {

@@ -360,12 +360,13 @@ def test_threads_share_an_iterator(session, tmp_path):
     assert sorted(ids) == list(range(400))
 
 
+@pytest.mark.parametrize("threads", [1, 2, 16])
 @pytest.mark.parametrize("form", FORMS)
-def test_table_larger_than_the_budget_is_iterated(tmp_path, form):
+def test_table_larger_than_the_budget_is_iterated(tmp_path, form, threads):
     rows = 100_000
     part = pa.record_batch({"n": pa.array(range(rows), pa.int64()), "text": [f"a text {n}" for n in range(rows)]})
     write(tmp_path / "in", form, part.schema, [part] * 30, compression="lz4")
-    with cd.Session(memory="12MiB") as session:
+    with cd.Session(memory="12MiB", threads=threads) as session:
         with pytest.raises(cd.OutOfMemoryError):
             session.read(tmp_path / "in")
         for prefetch in (0, 2, 8):

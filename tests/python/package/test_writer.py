@@ -55,11 +55,12 @@ def test_record_batch_is_written_as_one_batch(session, tmp_path):
     assert read(tmp_path / "out.arrow").equals(TABLE.slice(0, 10))
 
 
-def test_source_larger_than_the_budget_is_written(tmp_path):
+@pytest.mark.parametrize("threads", [1, 2, 16])
+def test_source_larger_than_the_budget_is_written(tmp_path, threads):
     rows = 100_000
     part = pa.record_batch({"n": pa.array(range(rows), pa.int64()), "text": [f"a text {n}" for n in range(rows)]})
     write(tmp_path / "in.arrow", "file", part.schema, [part] * 20, compression="lz4")
-    with cd.Session(memory="12MiB") as session:
+    with cd.Session(memory="12MiB", threads=threads) as session:
         session.write(session.scan(tmp_path / "in.arrow"), tmp_path / "out.arrow", compression="lz4")
     assert read(tmp_path / "out.arrow").num_rows == 20 * rows
 

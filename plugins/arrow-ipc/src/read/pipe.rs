@@ -18,7 +18,7 @@ use super::messages::{
     MAX_MARKERS, Messages, Next, Opened, ReceivedMessage, check_first, expect_schema, explain_unknown_format,
     file_follows,
 };
-use crate::limits::{DEFAULT_BYTES_AHEAD, MAX_METADATA_BYTES, TRUSTED_BYTES};
+use crate::limits::{MAX_METADATA_BYTES, TRUSTED_BYTES};
 use crate::wire::frame::{
     self, CONTINUATION, FILE_HEAD_BYTES, FILE_TAIL_BYTES, Following, LEGACY_HEAD_BYTES, MAGIC,
     MAX_HEAD_BYTES, Prefix,
@@ -72,10 +72,10 @@ pub fn open(
     source: Source,
     memory: &Memory,
     device: Device,
-    byte_budget: u64,
+    max_deferred_bytes: u64,
     warn: impl Fn(&str) + Send + 'static,
 ) -> Result<Opened> {
-    let mut reader = Reader::new(source, memory, device, byte_budget, Box::new(warn))?;
+    let mut reader = Reader::new(source, memory, device, max_deferred_bytes, Box::new(warn))?;
     let mut word = [0; 4];
     match reader.fill(&mut word)? {
         0 => return Err(Error::bad_data("the input is empty, expected an Arrow IPC file or stream")),
@@ -169,7 +169,7 @@ impl Reader {
         source: Source,
         memory: &Memory,
         device: Device,
-        byte_budget: u64,
+        max_deferred_bytes: u64,
         warn: Box<dyn Fn(&str) + Send>,
     ) -> Result<Self> {
         Ok(Self {
@@ -183,7 +183,7 @@ impl Reader {
                 missing: HashSet::new(),
                 batches: VecDeque::new(),
                 bytes: 0,
-                max_bytes: if byte_budget == 0 { DEFAULT_BYTES_AHEAD } else { byte_budget },
+                max_bytes: max_deferred_bytes,
                 has_ended: false,
             },
             warn,

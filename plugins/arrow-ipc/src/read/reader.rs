@@ -21,7 +21,7 @@ use super::messages::{self, Messages, Next, Opened};
 use super::pipe;
 use super::selection::Needed;
 use crate::footer_metadata;
-use crate::limits::{DEFAULT_BYTES_AHEAD, DEFAULT_BYTES_AHEAD_OF_DEVICE};
+use crate::limits::max_bytes_ahead;
 use crate::pool::Pool;
 use crate::wire::schema::{names_and_types, same_types};
 use crate::wire::{BatchMeta, Column, Header, Message, Schema};
@@ -33,6 +33,8 @@ pub struct Reader {
     memory: Memory,
     pool: Arc<Pool>,
     device: Device,
+    /// The memory limit of the session; 0 for no limit.
+    memory_limit_bytes: u64,
     /// The stream on which bodies are copied to the device. It is separate, so that copies overlap
     /// with work on the call's stream. `None` for the CPU.
     uploads: Option<Stream>,
@@ -103,7 +105,10 @@ impl Reader {
             return Err(Error::invalid_argument("the input is capsules, expected bytes"));
         };
         let name = source.name().to_string();
-        let opened = Self::open_source(call, source, host, memory).map_err(|e| with_source_name(e, &name))?;
+        let memory_limit_bytes = host.session().map_or(0, |session| session.memory_limit_bytes);
+        let max_deferred = max_bytes_ahead(call.byte_budget(), Device::CPU, memory_limit_bytes);
+        let opened = Self::open_source(call, source, host, memory, max_deferred)
+            .map_err(|e| with_source_name(e, &name))?;
         if opened.drops_metadata {
             warn_about_schema_message(host, &name);
         }
@@ -122,6 +127,7 @@ impl Reader {
             memory: memory.clone(),
             pool: pool.clone(),
             device: call.device(),
+            memory_limit_bytes,
             shape: Shape::of(&schema.columns),
             incoming: schema.clone(),
             schema,
@@ -140,24 +146,26 @@ impl Reader {
         })
     }
 
-    fn open_source(call: &Call<'_>, source: Source, host: &Host, memory: &Memory) -> Result<Opened> {
+    fn open_source(
+        call: &Call<'_>,
+        source: Source,
+        host: &Host,
+        memory: &Memory,
+        max_deferred: u64,
+    ) -> Result<Opened> {
         match Stored::new(source) {
             Ok(stored) => messages::open(stored),
             Err(source) => {
                 let host = host.clone();
                 let warn = move |what: &str| host.log(abi::LOG_WARN, what);
-                pipe::open(source, memory, call.device(), call.byte_budget(), warn)
+                pipe::open(source, memory, call.device(), max_deferred, warn)
             }
         }
     }
 
     /// Starts to load up to one message per thread, within the budget.
     fn read_ahead(&mut self, call: &Call<'_>, stream: &Stream) -> Result<()> {
-        let budget = match (call.byte_budget(), self.device) {
-            (0, device) if device == Device::CPU => DEFAULT_BYTES_AHEAD,
-            (0, _) => DEFAULT_BYTES_AHEAD_OF_DEVICE,
-            (budget, _) => budget,
-        };
+        let budget = max_bytes_ahead(call.byte_budget(), self.device, self.memory_limit_bytes);
         while !self.has_ended && self.pending.len() <= self.pool.width() {
             let ahead = self.in_flight.bytes()? + self.pending.iter().map(Pending::bytes).sum::<u64>();
             if self.pending.is_empty() {

@@ -14,7 +14,7 @@ use super::message::{Flat, Kind, Outgoing};
 use super::output::Output;
 use crate::codec::Codec;
 use crate::footer_metadata;
-use crate::limits::DEFAULT_BYTES_AHEAD;
+use crate::limits::max_bytes_ahead;
 use crate::pool::Pool;
 use crate::wire::frame::{END_OF_STREAM, FILE_HEAD_BYTES, MAGIC};
 use crate::wire::{Block, Schema, footer, message_write};
@@ -28,13 +28,15 @@ pub enum Form {
     Stream,
 }
 
-/// The options that the caller has chosen.
+/// The options that the caller has chosen, and the session's memory limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// The format of the output.
     pub form: Form,
     /// The codec with which buffers are compressed.
     pub codec: Option<Codec>,
+    /// The memory limit of the session; 0 for no limit.
+    pub memory_limit_bytes: u64,
 }
 
 /// Writes batches of one schema.
@@ -126,7 +128,7 @@ impl Writer {
     /// Writes the oldest messages until at most `max_pending` messages are pending and their size
     /// is within the budget.
     fn write_until(&mut self, call: &Call<'_>, max_pending: usize) -> Result<()> {
-        let budget = if call.byte_budget() > 0 { call.byte_budget() } else { DEFAULT_BYTES_AHEAD };
+        let budget = max_bytes_ahead(call.byte_budget(), Device::CPU, self.settings.memory_limit_bytes);
         loop {
             let bytes: u64 = self.pending.iter().map(Outgoing::bytes).sum();
             if self.pending.len() <= max_pending && bytes <= budget {
