@@ -123,8 +123,9 @@ impl Session {
         };
         let mut reader = open(&mut request)?;
         // The importer did not find a name that contains dots. The reader has resolved the name, so
-        // that the importer can read only the requested columns at the second attempt.
-        if request.selection.columns != requested && !matches!(input, Input::Pipe(_)) {
+        // that the importer can read only the requested columns at the second attempt. An input of
+        // unknown length can be read only once.
+        if request.selection.columns != requested && input.source().len().is_some() {
             reader = open(&mut request)?;
         }
         reader.input = Some(input);

@@ -12,7 +12,6 @@ use crossdock_arrays::DeviceBatch;
 
 use crate::error::{Error, Result};
 use crate::session::Session;
-use crate::source::Input;
 use crate::table::Table;
 use description::Description;
 pub use description::{ScanOptions, ScanSource};
@@ -42,8 +41,9 @@ impl Session {
             ScanSource::Input(input) => input.clone(),
         };
         let is_single = !matches!(&source, ScanSource::Files(files) if files.len() > 1);
-        let is_pipe = matches!(input, Input::Pipe(_));
-        if is_pipe && !is_single {
+        // An input of unknown length is read in order, like a pipe.
+        let is_once = input.source().len().is_none();
+        if is_once && !is_single {
             return Err(Error::usage(format!(
                 "'{}': expected a regular file, because several files are read",
                 input.name()
@@ -57,7 +57,7 @@ impl Session {
             source,
             options,
             n_rows,
-            once: is_pipe.then(|| Mutex::new(Some(reader))),
+            once: is_once.then(|| Mutex::new(Some(reader))),
         };
         Ok(Scan { session: self.clone(), description: Arc::new(description) })
     }
@@ -92,7 +92,8 @@ impl Scan {
         self.description.n_rows
     }
 
-    /// Whether the input can be read only once, because it is a pipe.
+    /// Whether the input can be read only once, because it is a pipe or another input of unknown
+    /// length.
     pub fn is_once(&self) -> bool {
         self.description.once.is_some()
     }

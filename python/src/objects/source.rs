@@ -106,14 +106,20 @@ impl<'py> PySource<'py> {
     /// the read failed. An exception of the object replaces the error that it caused.
     pub fn end<T>(&self, result: PyResult<T>) -> PyResult<T> {
         let Self::Object(file) = self else { return result };
-        if let Some(raised) = file.raised() {
-            return Err(raised);
-        }
+        let raised = file.raised();
         if let Some(start) = file.start {
-            let used = if result.is_ok() { file.used.load(Ordering::Relaxed) } else { 0 };
-            file.object.call_method1("seek", (start + used,))?;
+            let is_read = result.is_ok() && raised.is_none();
+            let used = if is_read { file.used.load(Ordering::Relaxed) } else { 0 };
+            let moved = file.object.call_method1("seek", (start + used,));
+            // An object that failed before may fail again, but its first exception is raised.
+            if is_read {
+                moved?;
+            }
         }
-        result
+        match raised {
+            Some(raised) => Err(raised),
+            None => result,
+        }
     }
 
     /// The function that returns the exception of a file object, if it has raised one since the
@@ -137,7 +143,9 @@ impl<'py> FileObject<'py> {
         };
         let (source, start) = if is_seekable {
             let start: u64 = object.call_method0("tell")?.extract()?;
-            let end: u64 = object.call_method1("seek", (0, 2))?.extract()?;
+            // Some objects return nothing from `seek`.
+            object.call_method1("seek", (0, 2))?;
+            let end: u64 = object.call_method0("tell")?.extract()?;
             object.call_method1("seek", (start,))?;
             let source = FileSource::new(object.clone().unbind(), start, end.saturating_sub(start));
             (Object::Ranges(Arc::new(source)), Some(start))

@@ -69,6 +69,32 @@ class OnlyRead:
         return self.inner.read(n)
 
 
+class Failing(io.BytesIO):
+    """A file object whose second read fails."""
+
+    reads = 0
+
+    def seek(self, *arguments):
+        super().seek(*arguments)  # returns nothing, as some file objects do
+
+    def read(self, size=-1):
+        self.reads += 1
+        if self.reads > 1:
+            raise ConnectionError("lost")
+        return super().read(size)
+
+
+def test_exception_of_object_restores_its_position(session):
+    sink = io.BytesIO(b"prefix")
+    sink.seek(6)
+    session.from_arrow(pa.table({"a": range(1000)})).write_ipc(sink, form="stream")
+    file = Failing(sink.getvalue())
+    file.seek(6)
+    with pytest.raises(ConnectionError):
+        session.read_ipc(file)
+    assert file.tell() == 6
+
+
 def test_unseekable_object_is_read_to_its_end(session):
     file = OnlyRead(stream_of(1) + stream_of(2))
     assert session.read_ipc(file).num_rows == 2
