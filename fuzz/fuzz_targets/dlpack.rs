@@ -9,15 +9,18 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crossdock_arrays::{Level, Result, export_batch, export_schema, first_difference, import_batch, import_schema, validate};
+use crossdock_arrays::{
+    Level, Result, export_batch, export_schema, first_difference, import_batch, import_schema, validate,
+};
 use crossdock_dlpack::DlPack;
 use crossdock_fuzz::Bytes;
 use crossdock_memory::Device;
-use crossdock_plugin_api::{CallSettings, Capsule, Exporter, Importer, Input, Options, Plugin};
+use crossdock_plugin_api::{CallSettings, Capsule, Exporter, Importer, Input, Options, Plugin, ReadRequest};
 use crossdock_test_support::TestHost;
 use dlpark::DlpackFlags;
 use dlpark::ffi::{
-    DLDataType, DLDataTypeCode, DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor,
+    DLDataType, DLDataTypeCode, DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned,
+    DLPackVersion, DLTensor,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -79,7 +82,12 @@ fn tensor(from: &mut Bytes<'_>) -> Option<(DLTensor, *mut Parts)> {
     let (code, bits) = (DLDataTypeCode(from.choose(&codes)), from.choose(&bits));
     let dtype = DLDataType { code, bits, lanes: from.choose(&[1, 1, 1, 1, 2, 4, 0, u16::MAX]) };
     let ndim = from.byte() % 5;
-    let shape: Vec<i64> = (0..ndim).map(|_| { let usual = i64::from(from.byte() % 9); from.count(usual) }).collect();
+    let shape: Vec<i64> = (0..ndim)
+        .map(|_| {
+            let usual = i64::from(from.byte() % 9);
+            from.count(usual)
+        })
+        .collect();
     let strides: Vec<i64> = match from.byte() % 3 {
         0 => row_major(&shape).into_iter().map(|stride| from.count(stride)).collect(),
         1 => shape.iter().map(|_| i64::from(from.byte() as i8)).collect(),
@@ -125,7 +133,8 @@ fn capsule(from: &mut Bytes<'_>) -> Option<Capsule> {
     Some(unsafe {
         if from.byte() & 1 == 0 {
             let deleter = Some(free_legacy as unsafe extern "C" fn(_));
-            let tensor = NonNull::from(Box::leak(Box::new(DLManagedTensor { dl_tensor, manager_ctx, deleter })));
+            let tensor =
+                NonNull::from(Box::leak(Box::new(DLManagedTensor { dl_tensor, manager_ctx, deleter })));
             Capsule::from_self_freeing(c"dltensor", tensor, |tensor| free_legacy(tensor.as_ptr()))
         } else {
             let version = DLPackVersion { major: from.choose(&[1, 1, 1, 2]), minor: u32::from(from.byte()) };
@@ -133,7 +142,9 @@ fn capsule(from: &mut Bytes<'_>) -> Option<Capsule> {
             let deleter = Some(free_versioned as unsafe extern "C" fn(_));
             let tensor = DLManagedTensorVersioned { version, manager_ctx, deleter, flags, dl_tensor };
             let tensor = NonNull::from(Box::leak(Box::new(tensor)));
-            Capsule::from_self_freeing(c"dltensor_versioned", tensor, |tensor| free_versioned(tensor.as_ptr()))
+            Capsule::from_self_freeing(c"dltensor_versioned", tensor, |tensor| {
+                free_versioned(tensor.as_ptr())
+            })
         }
     })
 }
@@ -148,7 +159,8 @@ fn round_trip(host: &TestHost, capsules: Vec<Capsule>, from: &mut Bytes<'_>) -> 
     };
     let open = |capsules: Vec<Capsule>| {
         let input = Input::Capsules(capsules.into());
-        settings.enter(|call| Importer::open(&plugin, call, "dlpack", input, None, &options))
+        let request = ReadRequest::new("dlpack").with_options(&options);
+        settings.enter(|call| Importer::open(&plugin, call, input, &request))
     };
     let mut reader = open(capsules)?;
     let schema = Arc::new(import_schema(&reader.schema()?)?);
@@ -163,7 +175,7 @@ fn round_trip(host: &TestHost, capsules: Vec<Capsule>, from: &mut Bytes<'_>) -> 
         out.extend(settings.enter(|call| writer.finish(call))?);
         let mut back = settings.enter(|call| {
             let input = Input::Capsules(out.into());
-            Importer::open(&plugin, call, "dlpack", input, Some(&raw), &Options::new())
+            Importer::open(&plugin, call, input, &ReadRequest::new("dlpack").with_schema(Some(&raw)))
         })?;
         let again = settings.enter(|call| back.next(call))?.expect("the export has a batch");
         let again = import_batch(again, &schema, &host.memory())?;

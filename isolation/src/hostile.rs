@@ -13,8 +13,8 @@ use crossdock_arrays::DeviceBatch;
 use crossdock_memory::{Buffer, Memory};
 use crossdock_memory_backend::Trace;
 use crossdock_plugin_api::{
-    BatchStream, ByteSink, ByteSource, Call, ColumnPlan, Device, Error, Format, Honoured, Host, Importer,
-    Input, Instance, Plugin, ReadRequest, Result, Sink, Source,
+    BatchStream, ByteSink, ByteSource, Call, ColumnPlan, Device, Error, Format, Host, Importer, Input,
+    Instance, Plugin, ReadRequest, Result, Sink, Source,
 };
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
@@ -283,7 +283,11 @@ mod tests {
         let mut connection = harness.connect();
         let (sent, parts, files) = batch(&harness);
         let schema = write_schema(&export_schema(sent.schema()).unwrap()).unwrap();
-        let opened = response(Response::Stream { id: 1, schema, honoured: Honoured::default().into() });
+        let opened = response(Response::Stream {
+            id: 1,
+            schema,
+            honoured: crossdock_plugin_api::Honoured::default().into(),
+        });
         assert!(connection.receive_response(opened, Vec::new()).unwrap().is_none());
         let batch = response(Response::Batch(Some(parts)));
         let received = connection.receive_response(batch, files).unwrap().unwrap();

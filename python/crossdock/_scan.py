@@ -11,32 +11,32 @@ if TYPE_CHECKING:
     from ._native import Scan
 
 
-def files(source: Any) -> list[str | bytes] | None:
+def files(source: Any) -> list[str] | None:
     """Returns the files of a path, a folder, a pattern, or a list of these. None if `source` is something else.
 
     A folder stands for all files in it and in its subfolders, ordered by path, except names that begin with '.' or
     '_'. A path that does not exist and contains '*', '?' or '[' is a pattern; '**' matches any number of folders.
     """
     if isinstance(source, (list, tuple)):
-        return [file for item in source for file in _files_of(os.fspath(item))]
+        return [file for item in source for file in _files_of(os.fsdecode(item))]
     if isinstance(source, (str, os.PathLike)):
-        return _files_of(os.fspath(source))
+        return _files_of(os.fsdecode(source))
     return None
 
 
-def _files_of(path: str | bytes) -> list[str | bytes]:
+def _files_of(path: str) -> list[str]:
     if os.path.isdir(path):
-        return _files_in(os.fsdecode(path))
+        return _files_in(path)
     if glob.has_magic(path) and not os.path.exists(path):
-        found: list[str | bytes] = [name for name in sorted(glob.glob(path, recursive=True)) if os.path.isfile(name)]
+        found = [name for name in sorted(glob.glob(path, recursive=True)) if os.path.isfile(name)]
         if not found:
             raise FileNotFoundError(2, "no file matches the pattern", path)
         return found
     return [path]
 
 
-def _files_in(folder: str) -> list[str | bytes]:
-    found: list[str | bytes] = []
+def _files_in(folder: str) -> list[str]:
+    found: list[str] = []
     for parent, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith((".", "_"))]
         found += [os.path.join(parent, name) for name in names if not name.startswith((".", "_"))]
@@ -45,6 +45,6 @@ def _files_in(folder: str) -> list[str | bytes]:
     return sorted(found)
 
 
-def unpickle(device: str, source: list[str | bytes], arguments: Mapping[str, Any]) -> "Scan":
+def unpickle(device: str, source: list[str], arguments: Mapping[str, Any]) -> "Scan":
     """Opens a pickled scan in this process's session on `device`."""
     return session_on(device).scan(source, **arguments)
