@@ -59,6 +59,25 @@ pub fn as_one_array<'py, T>(
     }
 }
 
+/// Returns a stream on the batch's device for the work of an export: `stream` if possible.
+fn stream_for(batch: &DeviceBatch, stream: &Stream) -> Result<Stream> {
+    if batch.device() == stream.device() {
+        return Ok(stream.clone());
+    }
+    stream.memory().default_stream(batch.device())
+}
+
+/// Exports a batch as a struct array, without a schema. `stream` is the session's stream.
+pub fn export_rows(batch: &DeviceBatch, stream: &Stream) -> Result<Owned<abi::ArrowDeviceArray>> {
+    let stream = stream_for(batch, stream)?;
+    let raw = export_batch_to_external(batch, false, &stream)?;
+    check_last_offsets(&raw, batch.schema(), stream.memory())?;
+    let raw = raw.into_raw();
+    // SAFETY: `into_raw` passed ownership of the batch. It was exported without a schema, so it
+    // owns only the array.
+    Ok(unsafe { Owned::new(raw.array) })
+}
+
 impl Exported<'_> {
     /// Implements `__arrow_c_schema__`.
     pub fn schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -175,25 +194,15 @@ impl Exported<'_> {
     }
 
     fn raw_device_array(&self, batch: &DeviceBatch) -> Result<Owned<abi::ArrowDeviceArray>> {
-        let stream = self.stream(batch)?;
         if let (Some(_), Some(column)) = (&self.column, batch.column(0)) {
-            return export_device_array(column, &stream);
+            return export_device_array(column, &self.stream(batch)?);
         }
-        let raw = export_batch_to_external(batch, false, &stream)?;
-        check_last_offsets(&raw, self.table.schema(), stream.memory())?;
-        let raw = raw.into_raw();
-        // SAFETY: `into_raw` passed ownership of the batch. It was exported without a schema, so it
-        // owns only the array.
-        Ok(unsafe { Owned::new(raw.array) })
+        export_rows(batch, self.table.session().stream())
     }
 
     /// Returns a stream on the batch's device for the work of an export.
     fn stream(&self, batch: &DeviceBatch) -> Result<Stream> {
-        let stream = self.table.session().stream();
-        if batch.device() == stream.device() {
-            return Ok(stream.clone());
-        }
-        stream.memory().default_stream(batch.device())
+        stream_for(batch, self.table.session().stream())
     }
 
     fn only_batch(&self) -> PyResult<DeviceBatch> {

@@ -4,8 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crossdock::{Batches, Scan as HostScan, Table as HostTable};
 use crossdock_arrays::{
-    DeviceBatch, NextArray, check_last_offsets, export_batch_to_external, export_data_stream,
-    export_device_stream, export_schema, import_field,
+    DeviceBatch, NextArray, export_data_stream, export_device_stream, export_schema, import_field,
 };
 use crossdock_memory::Stream;
 use crossdock_plugin_api::{CancelFlag, Device, Error as ApiError, Owned, Result, abi};
@@ -14,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::arrow::capsules::{new_capsule, take};
-use crate::arrow::export::refuse_unknown;
+use crate::arrow::export::{export_rows, refuse_unknown};
 use crate::objects::files::ReadArguments;
 use crate::objects::schema::Schema;
 use crate::objects::session::{Shared, with_flag};
@@ -287,16 +286,7 @@ impl StreamExport {
             }
             None => batch,
         };
-        let stream = match batch.device() == self.stream.device() {
-            true => self.stream.clone(),
-            false => self.stream.memory().default_stream(batch.device())?,
-        };
-        let raw = export_batch_to_external(&batch, false, &stream)?;
-        check_last_offsets(&raw, self.batches.schema(), stream.memory())?;
-        let raw = raw.into_raw();
-        // SAFETY: `into_raw` passed ownership of the batch. It was exported without a schema, so it
-        // owns only the array.
-        Ok(unsafe { Owned::new(raw.array) })
+        export_rows(&batch, &self.stream)
     }
 }
 
