@@ -135,8 +135,8 @@ impl Sim {
             Op::Free(block) => self.destroy_block(block),
             Op::Fault(code) => self.devices[device].sticky = Some(code),
             Op::Launch(launch) => self.execute_launch(device, &launch),
-            // If the block of a place no longer exists, it was freed out of order, and the free has
-            // already been reported.
+            // If the block of a source or target no longer exists, the block was freed out of
+            // order. This free has already been reported.
             Op::Copy { to, from, bytes } => {
                 if let (Some(to), Some(from)) = (self.real(&to), self.real(&from)) {
                     // SAFETY: `locate` checked ranges in blocks when the copy was queued, and the

@@ -86,8 +86,8 @@ fn locks(context: &CaseContext) -> Check {
     Ok(())
 }
 
-/// Runs `work`, and releases bundles during its calls to the host. Returns the number of released
-/// bundles.
+/// Runs `work`. While `work` calls the host, releases bundles of objects that the plugin returned.
+/// Returns the number of released bundles.
 fn stage(
     context: &CaseContext,
     subject: &Subject,

@@ -98,7 +98,7 @@ impl DeviceBackend for HostDevice {
             Addresses::Plain { hidden } => match hidden.as_ref().and_then(|ranges| ranges.find(number)) {
                 None => Ok(pointer),
                 Some(_) => Err(Error::invalid_argument(format!(
-                    "address {address:p} belongs to untouchable, but was passed for {}",
+                    "address {address:p} belongs to the untouchable device, but was passed as an address of {}",
                     self.description.name
                 ))),
             },

@@ -126,7 +126,7 @@ fn rejects_an_untouchable_address_as_a_host_address() {
     let (block, mut local) = (memory.alloc(Device::UNTOUCHABLE, 100).unwrap(), [0u8; 100]);
     let error =
         memory.copy((Device::CPU, local.as_mut_ptr()), (Device::CPU, block.address), 100).unwrap_err();
-    assert!(error.message().contains("belongs to untouchable"), "{error}");
+    assert!(error.message().contains("belongs to the untouchable device"), "{error}");
     memory.free(block);
 }
 
