@@ -64,7 +64,7 @@ impl Show {
             [file] if is_standard(file) => ScanSource::Input(open_input(file, session.cancel_flag())?),
             files => ScanSource::Files(files.to_vec()),
         };
-        let scan = session.scan(source, ScanOptions { read, prefetch: 0, map: true })?;
+        let scan = session.scan(source, ScanOptions { read, prefetch: 0, ..ScanOptions::default() })?;
         write_output(&if self.json { self.as_json(&scan)? } else { self.as_text(&scan)? })
     }
 

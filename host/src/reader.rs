@@ -228,6 +228,11 @@ impl Reader {
         self.n_rows
     }
 
+    /// The name of the input for messages.
+    pub(crate) fn input_name(&self) -> &str {
+        self.input.as_ref().map_or(&self.name, Input::name)
+    }
+
     /// The input, if it is a pipe.
     pub(crate) fn pipe(&self) -> Option<Arc<PipeSource>> {
         match &self.input {

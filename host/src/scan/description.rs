@@ -22,6 +22,9 @@ pub enum ScanSource {
 pub struct ScanOptions {
     /// How each input is read. `rows` and `limit` apply to the rows of all inputs together.
     pub read: ReadOptions,
+    /// The schema of the result. The inputs may have other columns, and numbers of other types if
+    /// no value changes. `None`: all inputs must have the schema of the first input.
+    pub schema: Option<SchemaRef>,
     /// The number of batches that a thread reads ahead; 0 for no thread.
     pub prefetch: usize,
     /// Whether files may be mapped.
@@ -30,7 +33,7 @@ pub struct ScanOptions {
 
 impl Default for ScanOptions {
     fn default() -> Self {
-        Self { read: ReadOptions::default(), prefetch: 2, map: true }
+        Self { read: ReadOptions::default(), schema: None, prefetch: 2, map: true }
     }
 }
 

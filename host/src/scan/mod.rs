@@ -7,10 +7,11 @@ mod run;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use arrow_schema::SchemaRef;
+use arrow_schema::{FieldRef, SchemaRef};
 use crossdock_arrays::DeviceBatch;
 
 use crate::error::{Error, Result};
+use crate::selection::ColumnName;
 use crate::session::Session;
 use crate::table::Table;
 use description::Description;
@@ -32,7 +33,11 @@ impl Session {
     /// # Errors
     /// [`Error::Usage`] if there are no files, or if a column does not exist; the errors of
     /// [`Session::read`].
-    pub fn scan(&self, source: ScanSource, options: ScanOptions) -> Result<Scan> {
+    pub fn scan(&self, source: ScanSource, mut options: ScanOptions) -> Result<Scan> {
+        if let (Some(schema), None) = (&options.schema, &options.read.columns) {
+            let name = |field: &FieldRef| ColumnName::Path(vec![field.name().clone()]);
+            options.read.columns = Some(schema.fields().iter().map(name).collect());
+        }
         let input = match &source {
             ScanSource::Files(files) => {
                 let first = files.first().ok_or_else(|| Error::usage("expected at least one file"))?;
@@ -49,16 +54,17 @@ impl Session {
                 input.name()
             )));
         }
+        let name = input.name().to_owned();
         let read = if is_single { options.read.clone() } else { run::without_rows(&options.read) };
         let reader = self.read_shared(input, &read)?;
         let n_rows = if is_single { reader.n_rows() } else { None };
-        let description = Description {
-            schema: reader.schema().clone(),
-            source,
-            options,
-            n_rows,
-            once: is_once.then(|| Mutex::new(Some(reader))),
+        let schema = match &options.schema {
+            None => reader.schema().clone(),
+            // Reports types that cannot be converted before any batch is read.
+            Some(target) => run::conform(self, reader.schema(), target, &[], &name)?.schema().clone(),
         };
+        let description =
+            Description { schema, source, options, n_rows, once: is_once.then(|| Mutex::new(Some(reader))) };
         Ok(Scan { session: self.clone(), description: Arc::new(description) })
     }
 }
@@ -72,10 +78,13 @@ impl Session {
     pub fn read_table(&self, source: ScanSource, options: ScanOptions) -> Result<Table> {
         let input = match source {
             ScanSource::Files(files) => match files.as_slice() {
-                [file] => run::open_file(self, file, options.map)?,
+                [file] if options.schema.is_none() => run::open_file(self, file, options.map)?,
                 _ => return self.scan(ScanSource::Files(files), options)?.to_table(),
             },
-            ScanSource::Input(input) => input,
+            ScanSource::Input(input) if options.schema.is_none() => input,
+            ScanSource::Input(input) => {
+                return self.scan(ScanSource::Input(input), options)?.to_table();
+            }
         };
         Table::from_reader(self, self.read_shared(input, &options.read)?)
     }

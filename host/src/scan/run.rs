@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arrow_schema::SchemaRef;
 use crossdock_arrays::DeviceBatch;
 
 use super::description::{Description, ScanSource};
@@ -13,6 +14,7 @@ use crate::reader::{ReadOptions, Reader};
 use crate::selection::{Rows, limited};
 use crate::session::Session;
 use crate::source::Input;
+use crate::table::Table;
 use crate::writer::schema_difference;
 
 /// Opens a file of a scan.
@@ -25,6 +27,21 @@ pub(super) fn open_file(session: &Session, path: &Path, map: bool) -> Result<Inp
 /// together.
 pub(super) fn without_rows(options: &ReadOptions) -> ReadOptions {
     ReadOptions { rows: None, limit: None, ..options.clone() }
+}
+
+/// Converts batches of the input `name` to the schema `target`.
+pub(super) fn conform(
+    session: &Session,
+    schema: &SchemaRef,
+    target: &SchemaRef,
+    batches: &[DeviceBatch],
+    name: &str,
+) -> Result<Table> {
+    let table = Table::from_batches(session, schema.clone(), batches.to_vec())?;
+    table.conform(target).map_err(|error| match error {
+        Error::Usage(message) => Error::usage(format!("'{name}': {message}")),
+        error => error,
+    })
 }
 
 /// One pass over the inputs.
@@ -95,7 +112,7 @@ impl Run {
             if self.reader.is_none() && !self.open_next()? {
                 return Ok(None);
             }
-            match self.reader.as_mut().map_or(Ok(None), Reader::next)? {
+            match self.next_of_reader()? {
                 Some(batch) => {
                     let failed = |error| Error::data("cannot select rows", error);
                     self.rows.add(batch).map_err(failed)?;
@@ -107,6 +124,21 @@ impl Run {
                         return Ok(None);
                     }
                 }
+            }
+        }
+    }
+
+    /// The next batch of the open input, in the schema of the scan.
+    fn next_of_reader(&mut self) -> Result<Option<DeviceBatch>> {
+        let Some(reader) = &mut self.reader else { return Ok(None) };
+        let (Some(batch), target) = (reader.next()?, &self.description.options.schema) else {
+            return Ok(None);
+        };
+        match target {
+            None => Ok(Some(batch)),
+            Some(target) => {
+                let table = conform(&self.session, reader.schema(), target, &[batch], reader.input_name())?;
+                Ok(table.batches().first().cloned())
             }
         }
     }
@@ -132,7 +164,9 @@ impl Run {
             });
         }
         let reader = self.session.read_shared(input, &read)?;
-        if let Some(difference) = schema_difference(&self.description.schema, reader.schema()) {
+        if options.schema.is_none()
+            && let Some(difference) = schema_difference(&self.description.schema, reader.schema())
+        {
             return Err(Error::usage(format!(
                 "'{name}' does not have the schema of the scan's first input: {difference}"
             )));

@@ -10,6 +10,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
 
+use crate::dlpack::import::schema_of;
 use crate::objects::bytes::FileSink;
 use crate::objects::request::RequestArguments;
 use crate::objects::session::{Shared, with_flag};
@@ -72,6 +73,7 @@ pub fn options(arguments: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {
 pub struct ReadArguments<'a, 'py> {
     pub format: Option<String>,
     pub request: RequestArguments<'a, 'py>,
+    pub schema: Option<&'a Bound<'py, PyAny>>,
     pub map: bool,
     pub options: Options,
 }
@@ -80,9 +82,10 @@ impl ReadArguments<'_, '_> {
     /// # Errors
     /// UsageError that names the argument.
     pub fn scan_options(self, prefetch: usize, batch_rows: u64) -> PyResult<ScanOptions> {
-        let Self { format, request, map, options } = self;
+        let Self { format, request, schema, map, options } = self;
+        let schema = schema.map(schema_of).transpose()?;
         let read = ReadOptions { from: format, options, batch_rows, ..request.options()? };
-        Ok(ScanOptions { read, prefetch, map })
+        Ok(ScanOptions { read, schema, prefetch, map })
     }
 }
 

@@ -316,10 +316,10 @@ impl Session {
 
     /// Reads a table of any format that a plugin reads.
     ///
-    /// source, format, columns, rows, limit, options: as in `scan`.
+    /// source, format, columns, rows, limit, schema, options: as in `scan`.
     /// map: as in `read_ipc`.
     /// progress: True shows a bar if stderr is a terminal; or a function (bytes_done, bytes_total).
-    #[pyo3(signature = (source, format=None, *, columns=None, rows=None, limit=None, map=true, progress=None, **options))]
+    #[pyo3(signature = (source, format=None, *, columns=None, rows=None, limit=None, schema=None, map=true, progress=None, **options))]
     #[allow(clippy::too_many_arguments)]
     fn read(
         &self,
@@ -328,13 +328,14 @@ impl Session {
         columns: Option<&Bound<'_, PyAny>>,
         rows: Option<&Bound<'_, PyAny>>,
         limit: Option<u64>,
+        schema: Option<&Bound<'_, PyAny>>,
         map: bool,
         progress: Option<&Bound<'_, PyAny>>,
         options: Option<Bound<'_, PyDict>>,
     ) -> PyResult<Table> {
         let options = crate::objects::files::options(options.as_ref())?;
         let request = RequestArguments { columns, rows, limit };
-        let arguments = ReadArguments { format, request, map, options };
+        let arguments = ReadArguments { format, request, schema, map, options };
         crate::objects::files::read(source, &self.shared()?, arguments, progress)
     }
 
@@ -349,11 +350,14 @@ impl Session {
     /// or, without such a field, the column "b.c"; ("b", "c") is only the field. None: all columns.
     /// rows: (start, stop), a range, or a list of ascending ranges: positions in the whole table.
     /// limit: maximum number of rows.
+    /// schema: the schema of the result, a Schema or another object with `__arrow_c_schema__`. The
+    /// files may have other columns, which are not read, and numbers of other types if no value
+    /// changes. None: all files must have the schema of the first file.
     /// batch_rows: maximum number of rows of a batch; None: the batches of the input.
     /// prefetch: number of batches that a thread reads ahead, within the memory budget; 0: none.
     /// map: as in `read_ipc`.
     /// options: options of the format.
-    #[pyo3(signature = (source, format=None, *, columns=None, rows=None, limit=None, batch_rows=None, prefetch=2, map=true, **options))]
+    #[pyo3(signature = (source, format=None, *, columns=None, rows=None, limit=None, schema=None, batch_rows=None, prefetch=2, map=true, **options))]
     #[allow(clippy::too_many_arguments)]
     fn scan(
         &self,
@@ -363,6 +367,7 @@ impl Session {
         columns: Option<&Bound<'_, PyAny>>,
         rows: Option<&Bound<'_, PyAny>>,
         limit: Option<u64>,
+        schema: Option<&Bound<'_, PyAny>>,
         batch_rows: Option<u64>,
         prefetch: usize,
         map: bool,
@@ -379,12 +384,13 @@ impl Session {
         keywords.set_item("columns", columns)?;
         keywords.set_item("rows", rows)?;
         keywords.set_item("limit", limit)?;
+        keywords.set_item("schema", schema)?;
         keywords.set_item("batch_rows", batch_rows)?;
         keywords.set_item("prefetch", prefetch)?;
         keywords.set_item("map", map)?;
         let options = crate::objects::files::options(options.as_ref())?;
         let request = RequestArguments { columns, rows, limit };
-        let arguments = ReadArguments { format, request, map, options };
+        let arguments = ReadArguments { format, request, schema, map, options };
         let sizes = (prefetch, batch_rows.unwrap_or(0));
         crate::objects::scan::scan(source, &self.shared()?, arguments, sizes, keywords)
     }

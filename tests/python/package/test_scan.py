@@ -525,3 +525,30 @@ def test_device_scan_copies_only_requested_columns(cuda_session, folder):
         assert {table.device for table in tables} == {"cuda:0"}
         assert as_pyarrow(tables).equals(expected)
         assert pa.RecordBatchReader.from_stream(scan).read_all().equals(expected)
+
+
+def test_schema_determines_the_columns_and_types_of_all_files(session, tmp_path):
+    first = pa.record_batch({"id": pa.array([1, 2], pa.int32()), "name": ["a", "b"], "more": [True, False]})
+    second = pa.record_batch({"name": ["c"], "id": pa.array([3], pa.int64())})
+    write(tmp_path / "a.arrow", "file", first.schema, [first])
+    write(tmp_path / "b.arrow", "file", second.schema, [second])
+    schema = pa.schema([("id", pa.float64()), ("name", pa.string())], metadata={"owner": "us"})
+    scan = session.scan(tmp_path, schema=schema)
+    assert pa.schema(scan).equals(schema, check_metadata=True)
+    assert as_pyarrow(scan).to_pydict() == {"id": [1.0, 2.0, 3.0], "name": ["a", "b", "c"]}
+    assert pa.table(session.read(tmp_path / "a.arrow", schema=schema)).schema.equals(schema, check_metadata=True)
+    assert len(scan.head(1)) == 1
+    expected = pickle.loads(pickle.dumps(scan)).to_table()
+    assert pa.table(expected).equals(pa.table(scan.to_table()))
+
+
+def test_error_for_a_file_that_does_not_fit_the_schema_names_file_and_column(session, tmp_path):
+    write(tmp_path / "a.arrow", "file", SCHEMA, [batch(0, 10)])
+    large = pa.record_batch({"id": pa.array([1 << 40], pa.int64())})
+    write(tmp_path / "b.arrow", "file", large.schema, [large])
+    with pytest.raises(cd.UsageError, match=r"b\.arrow': column 'id': .*1099511627776"):
+        session.read(tmp_path, schema=pa.schema([("id", pa.int32())]))
+    with pytest.raises(cd.UsageError, match=r"a\.arrow': column 'name': expected Int32, got Utf8"):
+        session.scan(tmp_path / "a.arrow", schema=pa.schema([("name", pa.int32())]))
+    with pytest.raises(cd.UsageError, match="there is no column 'none'"):
+        session.scan(tmp_path, schema=pa.schema([("none", pa.int32())]))
