@@ -13,6 +13,7 @@ use crossdock_plugin_api::{
 
 use crate::error::{Error, Result};
 use crate::foreign_memory;
+use crate::fragments::rows::{self, compose};
 use crate::place::move_batch;
 use crate::plugin::Plugin;
 use crate::registry::{Choice, Registry, Way};
@@ -47,6 +48,12 @@ pub struct ReadOptions {
     pub limit: Option<u64>,
     /// The maximum number of rows of a batch; 0 for the batches of the input.
     pub batch_rows: u64,
+    /// The token of a fragment of the input ([`crate::Fragment::token`]); `None` for the whole input.
+    /// `rows` are positions in the fragment.
+    pub fragment: Option<Arc<[u8]>>,
+    /// Whether [`Reader::n_rows`] is needed, also if the importer reads a few bytes for each batch to
+    /// find it.
+    pub row_count: bool,
     /// Receives the bytes read so far, and the total (0 if unknown).
     pub progress: Option<Arc<Progress>>,
 }
@@ -112,8 +119,13 @@ impl Session {
             file.leave_unmapped();
         }
         let (format, what): (Arc<str>, Arc<str>) = (format.name.as_str().into(), what.into());
-        let ReadOptions { options, columns, rows, limit, batch_rows, .. } = options;
+        let (fragment, piece_rows) =
+            self.checked_piece(&input, &plugin, &format, options.fragment.as_ref())?;
+        let ReadOptions { options, columns, rows, limit, batch_rows, row_count, .. } = options;
         let mut request = Request::new(columns.as_deref(), rows.as_deref(), *limit, *batch_rows)?;
+        request.selection.rows = compose(piece_rows.as_deref(), request.selection.rows);
+        request.selection.row_count = *row_count;
+        request.fragment = fragment;
         let requested = request.selection.columns.clone();
         let open = |request: &mut Request| {
             let source = Source::new(tracing_hooks::source(input.shared(), plugin.account()));
@@ -190,7 +202,11 @@ impl Reader {
         let progress = call.progress.map(|progress| tracing_hooks::progress(progress, account));
         let call = CallSettings { progress, ..call };
         let selection = &request.selection;
-        let api_request = ReadRequest { format: &format, schema: expected.as_deref(), options, selection };
+        let api_request = ReadRequest::new(&format)
+            .with_schema(expected.as_deref())
+            .with_options(options)
+            .with_selection(selection)
+            .with_fragment(request.fragment.as_deref());
         let open = || importer.open(&call, input, &api_request);
         let opened = account.trace_host_call("importer.open", open).map_err(failed)?;
         let mut stream = TracedDrop::new(opened, account, "stream.release");
@@ -211,7 +227,10 @@ impl Reader {
             untrimmed_bytes: 0,
             ended: false,
             failed: None,
-            n_rows: if honoured.rows || request.selection.rows.is_none() { honoured.n_rows } else { None },
+            n_rows: honoured.n_rows.map(|n_rows| match &request.selection.rows {
+                Some(rows) if !honoured.rows => rows::count(&rows::within(rows, 0..n_rows)),
+                _ => n_rows,
+            }),
             stated_rows: StatedRows::new(honoured, &request.selection),
             remaining,
             plugin,

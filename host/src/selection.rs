@@ -65,6 +65,8 @@ pub(crate) struct Request {
     pub selection: Selection,
     /// The maximum number of rows of a batch; 0 for no maximum.
     pub batch_rows: u64,
+    /// The plugin's token of the piece to read; `None` for the whole input.
+    pub fragment: Option<Vec<u8>>,
 }
 
 impl Request {
@@ -80,9 +82,9 @@ impl Request {
             columns: columns.map(|names| names.iter().map(ColumnName::path).collect()),
             rows: limited(rows, limit)?,
             batch_rows,
-            batch_bytes: 0,
+            ..Selection::default()
         };
-        Ok(Self { columns: columns.map(<[_]>::to_vec), selection, batch_rows })
+        Ok(Self { columns: columns.map(<[_]>::to_vec), selection, batch_rows, fragment: None })
     }
 }
 

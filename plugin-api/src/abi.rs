@@ -264,12 +264,31 @@ abi! {
         n_rows: usize,
         batch_rows: u64,
         batch_bytes: u64,
+        fragment: *const c_void,
+        fragment_bytes: usize,
+    }
+    struct Fragment {
+        struct_size: usize,
+        token: *const c_void,
+        token_bytes: usize,
+        n_rows: i64,
+        bytes: u64,
+        statistics: *mut Batch,
+    }
+    struct Fragments {
+        struct_size: usize,
+        fragments: *const Fragment,
+        n_fragments: usize,
+        release: Option<unsafe extern "C" fn(*mut Fragments)>,
+        private_data: *mut c_void,
     }
     #[derive(Clone, Copy)]
     struct Importer {
         struct_size: usize,
         formats: Option<unsafe extern "C" fn(*mut Instance, *mut *const Format, *mut usize, *mut Error) -> Code>,
         open: Option<unsafe extern "C" fn(*mut Instance, *const Call, *const ReadRequest, *mut BatchStream,
+            *mut Error) -> Code>,
+        fragments: Option<unsafe extern "C" fn(*mut Instance, *const Call, *const ReadRequest, *mut Fragments,
             *mut Error) -> Code>,
     }
     struct ColumnPlan {
@@ -536,6 +555,8 @@ zeroed!(
     Format,
     Input,
     ReadRequest,
+    Fragment,
+    Fragments,
     ColumnPlan,
     Plan,
     EncodedBuffer,
@@ -570,6 +591,8 @@ sized!(
     Format,
     Input,
     ReadRequest,
+    Fragment,
+    Fragments,
     ColumnPlan,
     Plan,
     EncodedBuffer,

@@ -56,8 +56,10 @@ pub fn layouts() -> Vec<StructLayout> {
         "crossdock_input" = Input { struct_size, source, capsules }
         "crossdock_path" = Path { names, n_names }
         "crossdock_row_range" = RowRange { begin, end }
-        "crossdock_read_request" = ReadRequest { struct_size, format, input, schema, options, n_options, flags, reserved, columns, n_columns, rows, n_rows, batch_rows, batch_bytes }
-        "crossdock_importer" = Importer { struct_size, formats, open }
+        "crossdock_read_request" = ReadRequest { struct_size, format, input, schema, options, n_options, flags, reserved, columns, n_columns, rows, n_rows, batch_rows, batch_bytes, fragment, fragment_bytes }
+        "crossdock_fragment" = Fragment { struct_size, token, token_bytes, n_rows, bytes, statistics }
+        "crossdock_fragments" = Fragments { struct_size, fragments, n_fragments, release, private_data }
+        "crossdock_importer" = Importer { struct_size, formats, open, fragments }
         "crossdock_column_plan" = ColumnPlan { struct_size, name, verdict, reserved, to, reason }
         "crossdock_plan" = Plan { struct_size, columns, n_columns, release, private_data }
         "crossdock_exporter" = Exporter { struct_size, formats, plan, begin }

@@ -20,6 +20,9 @@ pub struct Selection {
     pub batch_rows: u64,
     /// The preferred size of a batch in bytes; 0 for the format's own.
     pub batch_bytes: u64,
+    /// Whether the caller uses [`Honoured::n_rows`]: count the rows if the metadata of the input
+    /// contains their number, also if this takes several small reads.
+    pub row_count: bool,
 }
 
 /// What a caller reads.
@@ -34,15 +37,20 @@ pub struct ReadRequest<'a> {
     pub options: &'a Options,
     /// The needed columns and rows. An importer may ignore it.
     pub selection: &'a Selection,
+    /// The token of the piece of the input to read, see [`crate::Fragment`]. The rows of the
+    /// selection are positions in the piece. `None`: the whole input. Always `None` if the importer
+    /// has no fragments.
+    pub fragment: Option<&'a [u8]>,
 }
 
 static NO_OPTIONS: Options = Options::new();
-static EVERYTHING: Selection = Selection { columns: None, rows: None, batch_rows: 0, batch_bytes: 0 };
+static EVERYTHING: Selection =
+    Selection { columns: None, rows: None, batch_rows: 0, batch_bytes: 0, row_count: false };
 
 impl<'a> ReadRequest<'a> {
     /// A request to read everything, without options or an expected schema.
     pub fn new(format: &'a str) -> Self {
-        Self { format, schema: None, options: &NO_OPTIONS, selection: &EVERYTHING }
+        Self { format, schema: None, options: &NO_OPTIONS, selection: &EVERYTHING, fragment: None }
     }
 
     /// Sets the expected schema.
@@ -58,6 +66,11 @@ impl<'a> ReadRequest<'a> {
     /// Sets the needed columns and rows.
     pub fn with_selection(self, selection: &'a Selection) -> Self {
         Self { selection, ..self }
+    }
+
+    /// Sets the token of the piece to read.
+    pub fn with_fragment(self, fragment: Option<&'a [u8]>) -> Self {
+        Self { fragment, ..self }
     }
 }
 
@@ -126,8 +139,25 @@ impl Selection {
             let ranges = unsafe { list(raw.rows, raw.n_rows, MAX_ITEMS, "row ranges") }?;
             Some(read_ranges(ranges)?)
         };
-        Ok(Self { columns, rows, batch_rows: raw.batch_rows, batch_bytes: raw.batch_bytes })
+        let row_count = raw.flags & abi::READ_ROW_COUNT != 0;
+        Ok(Self { columns, rows, batch_rows: raw.batch_rows, batch_bytes: raw.batch_bytes, row_count })
     }
+}
+
+/// Reads the token of a request.
+///
+/// # Errors
+/// Invalid argument if the token is null although it is not empty, or too long.
+///
+/// # Safety
+/// `fragment` of `raw` is null, or points to `fragment_bytes` bytes that are not changed during
+/// `'a`.
+pub(crate) unsafe fn read_token<'a>(raw: &abi::ReadRequest) -> Result<Option<&'a [u8]>> {
+    if raw.fragment.is_null() && raw.fragment_bytes == 0 {
+        return Ok(None);
+    }
+    // SAFETY: the caller guarantees null or `fragment_bytes` bytes.
+    unsafe { crate::fragment::token(raw.fragment, raw.fragment_bytes) }.map(Some)
 }
 
 /// # Safety
@@ -194,7 +224,8 @@ impl RawSelection {
         let rows = ranges.map(|range| abi::RowRange { begin: range.start, end: range.end }).collect();
         let columns_flag = if selection.columns.is_some() { abi::READ_COLUMNS } else { 0 };
         let rows_flag = if selection.rows.is_some() { abi::READ_ROWS } else { 0 };
-        Self { _names: names, columns, rows, flags: columns_flag | rows_flag }
+        let count_flag = if selection.row_count { abi::READ_ROW_COUNT } else { 0 };
+        Self { _names: names, columns, rows, flags: columns_flag | rows_flag | count_flag }
     }
 
     pub fn fill(&self, raw: &mut abi::ReadRequest, selection: &Selection) {
@@ -239,6 +270,7 @@ mod tests {
                 rows: Some(vec![0..1, 1..5, 10..u64::MAX]),
                 batch_rows: 7,
                 batch_bytes: u64::MAX,
+                row_count: true,
             },
         ] {
             assert_eq!(round_trip(&selection).unwrap(), selection);

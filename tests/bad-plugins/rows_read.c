@@ -4,7 +4,7 @@
  * numbers are little-endian. */
 #include "base.h"
 
-enum { HEAD = 12, ROW = 9, MAX_NAME = 4096, MAX_ROWS = 1 << 16 };
+enum { HEAD = 12, ROW = BASE_ROW, MAX_NAME = BASE_MAX_NAME, MAX_ROWS = BASE_MAX_ROWS };
 
 typedef struct reader {
   crossdock_instance* instance;
@@ -14,6 +14,7 @@ typedef struct reader {
   int n_frames;
   int has_failed;
   int has_ended;
+  int is_fragment; /* whether only one frame is read */
   char* all; /* the whole source, if it is read at once */
   size_t n_all;
 } reader;
@@ -133,7 +134,7 @@ static crossdock_code get_next(crossdock_batch_stream* stream, const crossdock_c
   uint64_t scratch;
   crossdock_code code;
   if (base_cancelled(call, err) != CROSSDOCK_OK) return CROSSDOCK_CANCELLED;
-  if (r->has_ended) return CROSSDOCK_OK;
+  if (r->has_ended || (r->is_fragment && r->n_frames == 1)) return CROSSDOCK_OK;
   scratch = base_scratch_take(HAS(DRIVER_MEMORY));
   code = next_frame(r, call, out, err);
   if (code != CROSSDOCK_OK) r->has_failed = 1;
@@ -176,7 +177,7 @@ static crossdock_code read_head(reader* r, const struct ArrowSchema* expected, c
   return code;
 }
 
-crossdock_code base_rows_open(crossdock_instance* instance, crossdock_source* source, const struct ArrowSchema* schema,
+crossdock_code base_rows_open(crossdock_instance* instance, crossdock_source* source, const crossdock_read_request* request,
                               crossdock_batch_stream* out, crossdock_error* err) {
   reader* r = calloc(1, sizeof *r);
   crossdock_batch_stream partial = {.get_schema = get_schema, .get_next = get_next, .release = release_reader, .private_data = r};
@@ -188,7 +189,11 @@ crossdock_code base_rows_open(crossdock_instance* instance, crossdock_source* so
   r->instance = instance;
   r->source = *source;
   code = HAS(CANCEL_SEEN_AFTER_ALL_IS_READ) ? read_all(r, err) : CROSSDOCK_OK;
-  if (code == CROSSDOCK_OK) code = read_head(r, schema, err);
+  if (code == CROSSDOCK_OK) code = read_head(r, request->schema, err);
+  if (code == CROSSDOCK_OK && request->fragment && !HAS(FRAGMENT_IGNORED)) {
+    r->is_fragment = 1;
+    code = base_find_frame(&r->source, request->fragment, request->fragment_bytes, &r->offset, err);
+  }
   if (code != CROSSDOCK_OK) {
     release_reader(&partial);
     return code;

@@ -5,8 +5,10 @@ use std::sync::Mutex;
 
 use arrow_schema::SchemaRef;
 
+use crate::error::{Error, Result};
 use crate::reader::{ReadOptions, Reader};
 use crate::source::Input;
+use crate::writer::schema_difference;
 
 /// The inputs of a scan.
 #[derive(Clone)]
@@ -45,4 +47,20 @@ pub(crate) struct Description {
     pub n_rows: Option<u64>,
     /// The reader of an input that can be read only once, until it is used.
     pub once: Option<Mutex<Option<Reader>>>,
+}
+
+impl Description {
+    /// Compares the schema of the input `name` with that of the first input, unless the inputs may
+    /// have other schemas.
+    pub fn check_schema(&self, name: &str, schema: &SchemaRef) -> Result<()> {
+        if self.options.schema.is_some() {
+            return Ok(());
+        }
+        match schema_difference(&self.schema, schema) {
+            None => Ok(()),
+            Some(difference) => Err(Error::usage(format!(
+                "'{name}' does not have the schema of the scan's first input: {difference}"
+            ))),
+        }
+    }
 }

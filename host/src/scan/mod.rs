@@ -1,6 +1,7 @@
 //! Scans: descriptions of tables that are read in batches.
 
 mod description;
+mod fragments;
 mod prefetch;
 mod run;
 
@@ -13,9 +14,11 @@ use crossdock_arrays::DeviceBatch;
 use crate::error::{Error, Result};
 use crate::selection::ColumnName;
 use crate::session::Session;
+use crate::source::Input;
 use crate::table::Table;
 use description::Description;
 pub use description::{ScanOptions, ScanSource};
+pub use fragments::Fragment;
 use prefetch::Prefetch;
 use run::Run;
 
@@ -55,7 +58,12 @@ impl Session {
             )));
         }
         let name = input.name().to_owned();
-        let read = if is_single { options.read.clone() } else { run::without_rows(&options.read) };
+        if !is_single && options.read.fragment.is_some() {
+            return Err(Error::usage("fragment: expected one file, because a fragment is a part of one input"));
+        }
+        let mut read = if is_single { options.read.clone() } else { run::without_rows(&options.read) };
+        // Small reads of other inputs may take long.
+        read.row_count |= is_single && (matches!(input, Input::File(_)) || input.in_memory().is_some());
         let reader = self.read_shared(input, &read)?;
         let n_rows = if is_single { reader.n_rows() } else { None };
         let schema = match &options.schema {
@@ -96,7 +104,8 @@ impl Scan {
         &self.description.schema
     }
 
-    /// The number of rows of the table, if it is known before the table is read.
+    /// The number of rows of the table, if it is known before the table is read. It is unknown if
+    /// several files are read, and if the metadata of the input does not contain it.
     pub fn n_rows(&self) -> Option<u64> {
         self.description.n_rows
     }

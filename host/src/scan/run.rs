@@ -11,11 +11,11 @@ use crossdock_arrays::DeviceBatch;
 use super::description::{Description, ScanSource};
 use crate::error::{Error, Result};
 use crate::reader::{ReadOptions, Reader};
+use crate::fragments::rows::within;
 use crate::selection::{Rows, limited};
 use crate::session::Session;
 use crate::source::Input;
 use crate::table::Table;
-use crate::writer::schema_difference;
 
 /// Opens a file of a scan.
 pub(super) fn open_file(session: &Session, path: &Path, map: bool) -> Result<Input> {
@@ -57,6 +57,11 @@ pub(super) struct Run {
     is_single: bool,
     /// The requested rows of all inputs together.
     ranges: Option<Vec<Range<u64>>>,
+    /// The position of the first row of the open input in all inputs.
+    begin: u64,
+    /// The number of rows of the open input, if its reader selects the requested rows.
+    known_rows: Option<u64>,
+    /// Selects the rows of the open input, unless its reader does.
     rows: Rows,
     failed: bool,
 }
@@ -81,9 +86,21 @@ impl Run {
         let ranges = limited(read.rows.as_deref(), limit)?;
         // A reader that is already open applies the rows of the scan, but not the limit of the
         // pass.
-        let is_applied = is_single && once.is_none();
-        let rows = Rows::new(if is_applied { None } else { rows_of(&once, &ranges, limit) }, read.batch_rows);
-        Ok(Self { session, description, files, input, reader: once, is_single, ranges, rows, failed: false })
+        let limited_once = limit.filter(|_| once.is_some()).map(|limit| vec![0..limit]);
+        let rows = Rows::new(limited_once, read.batch_rows);
+        Ok(Self {
+            session,
+            description,
+            files,
+            input,
+            reader: once,
+            is_single,
+            ranges,
+            begin: 0,
+            known_rows: None,
+            rows,
+            failed: false,
+        })
     }
 
     /// The next batch; `None` at the end and after an error.
@@ -120,6 +137,8 @@ impl Run {
                 // An input that was open from the start is the only one.
                 None => {
                     self.reader = None;
+                    self.begin += self.known_rows.take().unwrap_or(self.rows.n_rows());
+                    self.rows = Rows::new(None, self.description.options.read.batch_rows);
                     if self.files.is_empty() && self.input.is_none() {
                         return Ok(None);
                     }
@@ -143,47 +162,66 @@ impl Run {
         }
     }
 
-    /// Opens the next input. Returns whether there is one.
+    /// Opens the next input that has requested rows. Returns whether there is one.
     fn open_next(&mut self) -> Result<bool> {
-        let options = &self.description.options;
-        let input = match (self.input.take(), self.files.pop_front()) {
-            (Some(input), _) => input,
-            (None, Some(path)) => open_file(&self.session, &path, options.map)?,
-            (None, None) => return Ok(false),
-        };
-        let name = input.name().to_owned();
-        let mut read = without_rows(&options.read);
-        if let Some(ranges) = &self.ranges {
-            read.rows = Some(if self.is_single {
-                ranges.clone()
-            } else {
-                // The position of the input's first row in all inputs is known only if all rows of
-                // the inputs before it are read. So only the rows after the last one are left out.
-                let end = ranges.last().map_or(0, |last| last.end);
-                vec![0..end.saturating_sub(self.rows.n_rows())]
-            });
+        loop {
+            let options = &self.description.options;
+            if self.ranges.as_ref().is_some_and(|rows| rows.last().is_none_or(|last| last.end <= self.begin))
+            {
+                return Ok(false);
+            }
+            let input = match (self.input.take(), self.files.pop_front()) {
+                (Some(input), _) => input,
+                (None, Some(path)) => open_file(&self.session, &path, options.map)?,
+                (None, None) => return Ok(false),
+            };
+            let opened = match &self.ranges {
+                Some(ranges) if !self.is_single => self.open_rows(input, &ranges.clone())?,
+                ranges => {
+                    let read = ReadOptions { rows: ranges.clone(), ..without_rows(&options.read) };
+                    Some(self.open(input, &read)?)
+                }
+            };
+            if let Some(reader) = opened {
+                self.reader = Some(reader);
+                return Ok(true);
+            }
         }
-        let reader = self.session.read_shared(input, &read)?;
-        if options.schema.is_none()
-            && let Some(difference) = schema_difference(&self.description.schema, reader.schema())
-        {
-            return Err(Error::usage(format!(
-                "'{name}' does not have the schema of the scan's first input: {difference}"
-            )));
-        }
-        self.reader = Some(reader);
-        Ok(true)
     }
-}
 
-/// The rows that the scan itself selects from its readers.
-fn rows_of(
-    once: &Option<Reader>,
-    ranges: &Option<Vec<Range<u64>>>,
-    limit: Option<u64>,
-) -> Option<Vec<Range<u64>>> {
-    match once {
-        Some(_) => limit.map(|limit| vec![0..limit]),
-        None => ranges.clone(),
+    /// Opens one of several inputs, of which some rows are requested. `None` if it has none of these
+    /// rows; then only its metadata was read.
+    fn open_rows(&mut self, input: Input, ranges: &[Range<u64>]) -> Result<Option<Reader>> {
+        let all = without_rows(&self.description.options.read);
+        let batch_rows = all.batch_rows;
+        let reader = self.open(input.clone(), &ReadOptions { row_count: true, ..all.clone() })?;
+        let Some(n_rows) = reader.n_rows() else {
+            // All rows up to the last requested row are read, because otherwise the position of the
+            // next input is unknown.
+            let rows = within(ranges, self.begin..u64::MAX);
+            let end = rows.last().map_or(0, |last| last.end);
+            self.rows = Rows::new(Some(rows), batch_rows);
+            return self.open(input, &ReadOptions { rows: Some(vec![0..end]), ..all }).map(Some);
+        };
+        let rows = within(ranges, self.begin..self.begin.saturating_add(n_rows));
+        if rows.is_empty() {
+            self.begin += n_rows;
+            return Ok(None);
+        }
+        self.known_rows = Some(n_rows);
+        self.rows = Rows::new(None, batch_rows);
+        if rows == [0..n_rows] {
+            return Ok(Some(reader));
+        }
+        drop(reader);
+        self.open(input, &ReadOptions { rows: Some(rows), ..all }).map(Some)
+    }
+
+    /// Opens an input, and compares its schema with the scan's.
+    fn open(&self, input: Input, read: &ReadOptions) -> Result<Reader> {
+        let name = input.name().to_owned();
+        let reader = self.session.read_shared(input, read)?;
+        self.description.check_schema(&name, reader.schema())?;
+        Ok(reader)
     }
 }

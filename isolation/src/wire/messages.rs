@@ -48,21 +48,22 @@ pub struct SelectionParts {
     pub rows: Option<Vec<(u64, u64)>>,
     pub batch_rows: u64,
     pub batch_bytes: u64,
+    pub row_count: bool,
 }
 
 impl From<&Selection> for SelectionParts {
     fn from(selection: &Selection) -> Self {
-        let Selection { columns, rows, batch_rows, batch_bytes } = selection.clone();
+        let Selection { columns, rows, batch_rows, batch_bytes, row_count } = selection.clone();
         let rows = rows.map(|rows| rows.into_iter().map(|rows| (rows.start, rows.end)).collect());
-        Self { columns, rows, batch_rows, batch_bytes }
+        Self { columns, rows, batch_rows, batch_bytes, row_count }
     }
 }
 
 impl From<SelectionParts> for Selection {
     fn from(parts: SelectionParts) -> Self {
-        let SelectionParts { columns, rows, batch_rows, batch_bytes } = parts;
+        let SelectionParts { columns, rows, batch_rows, batch_bytes, row_count } = parts;
         let rows = rows.map(|rows| rows.into_iter().map(|(begin, end)| begin..end).collect());
-        Self { columns, rows, batch_rows, batch_bytes }
+        Self { columns, rows, batch_rows, batch_bytes, row_count }
     }
 }
 
@@ -110,6 +111,15 @@ pub enum Request {
         schema: Option<Vec<u8>>,
         options: Vec<(String, String)>,
         selection: SelectionParts,
+        fragment: Option<Vec<u8>>,
+    },
+    Fragments {
+        instance: u64,
+        call: CallParts,
+        format: String,
+        input: InputParts,
+        schema: Option<Vec<u8>>,
+        options: Vec<(String, String)>,
     },
     Next {
         stream: u64,
@@ -175,6 +185,8 @@ pub enum Response {
     Instance {
         id: u64,
         importer: Option<Vec<FormatParts>>,
+        /// Whether the importer lists fragments.
+        has_fragments: bool,
         exporter: Option<Vec<FormatParts>>,
         /// The ids of the encodings, and whether the plugin itself decodes arrays with these
         /// encodings.
@@ -185,6 +197,7 @@ pub enum Response {
         schema: Vec<u8>,
         honoured: HonouredParts,
     },
+    Fragments(Vec<FragmentParts>),
     Batch(Option<BatchParts>),
     Writer(u64),
     Plan(Vec<PlanParts>),
@@ -195,6 +208,16 @@ pub enum Response {
     },
     /// The operators of the program. `None` if the encoding has no program for the node.
     Program(Option<Vec<OperatorParts>>),
+}
+
+/// A piece of an input.
+#[derive(Serialize, Deserialize)]
+pub struct FragmentParts {
+    pub token: Vec<u8>,
+    pub n_rows: Option<u64>,
+    pub bytes: u64,
+    /// The schema and the batch.
+    pub statistics: Option<(Vec<u8>, BatchParts)>,
 }
 
 /// The fields of an operator of crossdock.h: `code`, `index`, `a` and `b`.

@@ -11,6 +11,7 @@ mod encoding;
 mod entry;
 mod errors;
 mod exporter;
+mod fragments;
 mod hostile_bytes;
 mod importer;
 mod interfaces;
@@ -28,13 +29,14 @@ use aliases::ALIASES;
 
 /// All cases. Each case follows the cases that it depends on.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    let groups: [&'static [Case]; 20] = [
+    let groups: [&'static [Case]; 21] = [
         entry::CASES,
         interfaces::CASES,
         errors::CASES,
         exporter::CASES,
         importer::CASES,
         selection::CASES,
+        fragments::CASES,
         stream_schemas::CASES,
         ipc::CASES,
         lifetimes::CASES,

@@ -1,6 +1,7 @@
 //! Iterates over the messages of a source: a file in the order of its footer, a stream in its own
 //! order, or a pipe.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crossdock_memory::Result;
@@ -318,6 +319,38 @@ impl Messages {
             }
             Self::Pipe(pipe) => pipe.next(wait),
         }
+    }
+
+    /// The positions of the record batches of a file that were not read yet; `None` for a stream.
+    pub fn batches(&self) -> Option<&[Block]> {
+        match self {
+            Self::File { blocks, n_dictionaries, .. } => blocks.as_slice().get(*n_dictionaries..),
+            Self::Stream { .. } | Self::Pipe(_) => None,
+        }
+    }
+
+    /// Leaves out the record batches of a file that are not in `range`, before a message is read.
+    pub fn keep_batches(&mut self, range: Range<usize>) {
+        if let Self::File { blocks, n_dictionaries, .. } = self {
+            let is_kept = |i: usize| i < *n_dictionaries || range.contains(&(i - *n_dictionaries));
+            let kept = blocks.as_slice().iter().enumerate().filter(|(i, _)| is_kept(*i));
+            let kept: Vec<_> = kept.map(|(_, block)| *block).collect();
+            *blocks = kept.into_iter();
+        }
+    }
+
+    /// The number of rows of each record batch of a file, from the metadata of its message, which is
+    /// read with one small read. `None` for a stream.
+    pub fn rows_of_batches(&self, check: impl Fn() -> Result<()>) -> Result<Option<Vec<u64>>> {
+        let (Self::File { file, .. }, Some(blocks)) = (self, self.batches()) else { return Ok(None) };
+        let rows = |block: &Block| {
+            check()?;
+            match block_at(file, *block, false)?.message.header {
+                Header::Batch(meta) => Ok(meta.rows as u64),
+                _ => Err(Error::internal("a record batch has another kind of message")),
+            }
+        };
+        blocks.iter().map(rows).collect::<Result<Vec<_>>>().map(Some)
     }
 
     /// After the end of the source, the position of trailing bytes that are not read. A pipe warns
