@@ -90,7 +90,7 @@ pub use host::{Host, HostBuilder};
 pub use plugin::Plugin;
 pub use policy::Policy;
 pub use reader::{ReadOptions, Reader};
-pub use scan::{Batches, Fragment, Scan, ScanOptions, ScanSource};
+pub use scan::{Batches, Fragment, RecordBatches, Scan, ScanOptions, ScanSource};
 pub use selection::ColumnName;
 pub use session::{Session, SessionBuilder};
 pub use size::parse_bytes;

@@ -299,14 +299,13 @@ mod tests {
         let received = connection.receive_response(batch, files).unwrap().unwrap();
         let stream = harness.context.streams.for_device(Device::CPU);
         assert_eq!(crossdock_arrays::first_difference(&sent, &received, stream).unwrap(), None);
-        let instance =
-            Response::Instance {
-                id: 1,
-                importer: Some(Vec::new()),
-                has_fragments: false,
-                exporter: None,
-                encodings: None,
-            };
+        let instance = Response::Instance {
+            id: 1,
+            importer: Some(Vec::new()),
+            has_fragments: false,
+            exporter: None,
+            encodings: None,
+        };
         assert!(connection.receive_response(response(instance), Vec::new()).unwrap().is_none());
     }
 

@@ -515,7 +515,7 @@ typedef struct crossdock_row_range {
 #define CROSSDOCK_READ_ROWS 2u    /* only the rows in `rows` are needed; there may be none */
 /* The caller uses crossdock_batch_stream.n_rows. Set it if the metadata of the input contains the
  * number of rows, also if this takes several small reads. */
-#define CROSSDOCK_READ_ROW_COUNT 4u
+#define CROSSDOCK_READ_ROW_COUNT 8u
 
 /* What a caller reads. An importer may ignore `columns`, `rows` and the sizes of batches. The host
  * then drops columns and rows itself. An importer that honours `columns` returns all of them and

@@ -89,12 +89,13 @@ pub(crate) unsafe fn read_fragments(list: Owned<abi::Fragments>) -> Result<Vec<F
         let statistics = unsafe { Owned::take(raw.statistics) };
         // SAFETY: the list has `token_bytes` bytes at `token`, which are valid until its release.
         let token = unsafe { token(raw.token, raw.token_bytes) }?.to_vec();
-        let n_rows = match raw.n_rows {
-            -1 => None,
-            rows => Some(u64::try_from(rows).map_err(|_| {
-                Error::internal(format!("a fragment has {rows} rows, expected -1 or more"))
-            })?),
-        };
+        let n_rows =
+            match raw.n_rows {
+                -1 => None,
+                rows => Some(u64::try_from(rows).map_err(|_| {
+                    Error::internal(format!("a fragment has {rows} rows, expected -1 or more"))
+                })?),
+            };
         let statistics = Some(statistics).filter(|batch| !batch.is_released());
         if statistics.as_ref().is_some_and(|batch| batch.schema.release.is_none()) {
             return Err(Error::internal("the statistics of a fragment have no schema"));
@@ -158,12 +159,18 @@ mod tests {
             let error = export_fragments(vec![fragment(token, None)]).err().unwrap();
             assert!(error.message().contains("expected 1 to 65536"), "{error}");
         }
-        let raw = abi::Fragment { token: c"t".as_ptr().cast(), token_bytes: 1, n_rows: -2, ..abi::Fragment::new() };
+        let raw =
+            abi::Fragment { token: c"t".as_ptr().cast(), token_bytes: 1, n_rows: -2, ..abi::Fragment::new() };
         unsafe extern "C" fn nothing(list: *mut abi::Fragments) {
             // SAFETY: the list is valid.
             unsafe { (*list).release = None };
         }
-        let list = abi::Fragments { fragments: &raw, n_fragments: 1, release: Some(nothing), ..abi::Fragments::new() };
+        let list = abi::Fragments {
+            fragments: &raw,
+            n_fragments: 1,
+            release: Some(nothing),
+            ..abi::Fragments::new()
+        };
         // SAFETY: the list has one valid fragment.
         let error = unsafe { read_fragments(Owned::new(list)) }.err().unwrap();
         assert!(error.message().contains("-2 rows"), "{error}");

@@ -45,12 +45,7 @@ pub trait Importer: Send + Sync {
     ///
     /// # Errors
     /// Any error, which is returned to the caller.
-    fn fragments(
-        &self,
-        call: &Call<'_>,
-        input: Input,
-        request: &ReadRequest<'_>,
-    ) -> Result<Vec<Fragment>> {
+    fn fragments(&self, call: &Call<'_>, input: Input, request: &ReadRequest<'_>) -> Result<Vec<Fragment>> {
         let (_, _) = (call, input);
         Err(Error::unsupported(format!("the plugin lists no fragments of {}", request.format)))
     }
@@ -280,7 +275,11 @@ unsafe fn with_request<P: Plugin>(
             let format = Format::find(shell.importer()?.formats(), raw.format.get()?, &options)?;
             let (schema, selection) = (raw.schema.as_ref(), Selection::from_raw(&raw)?);
             let fragment = read_request::read_token(&raw)?;
-            body(shell, input, &ReadRequest { format, schema, options: &options, selection: &selection, fragment })
+            body(
+                shell,
+                input,
+                &ReadRequest { format, schema, options: &options, selection: &selection, fragment },
+            )
         })
     }
 }

@@ -54,7 +54,10 @@ mod tests {
         assert_eq!(compose(Some(&outer), None), Some(outer.to_vec()));
         assert_eq!(compose(None, Some(vec![1..3])), Some(vec![1..3]));
         assert_eq!(compose(None, None), None);
-        assert_eq!(compose(Some(&outer), Some(vec![0..1, 4..7, 14..u64::MAX])), Some(vec![10..11, 14..15, 20..22, 29..30]));
+        assert_eq!(
+            compose(Some(&outer), Some(vec![0..1, 4..7, 14..u64::MAX])),
+            Some(vec![10..11, 14..15, 20..22, 29..30])
+        );
         assert_eq!(compose(Some(&outer), Some(Vec::new())), Some(Vec::new()));
     }
 }

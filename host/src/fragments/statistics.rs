@@ -20,7 +20,7 @@ impl Session {
         let import = || {
             let missing = || ApiError::internal("the batch has no schema");
             let schema = Arc::new(batch_schema(&raw)?.ok_or_else(missing)?);
-            check(&schema)?;
+            check_schema(&schema)?;
             let raw = tracing_hooks::batch(raw, plugin.account(), Producer::Plugin);
             let batch = import_result(raw, &schema, self.stream())?;
             if batch.device() != Device::CPU {
@@ -41,7 +41,7 @@ impl Session {
 ///
 /// # Errors
 /// An internal error that names the columns, because a plugin made the schema.
-pub fn check(schema: &Schema) -> ApiResult<()> {
+pub fn check_schema(schema: &Schema) -> ApiResult<()> {
     let is_statistics = |data_type: &DataType| {
         let DataType::Map(entries, _) = data_type else { return false };
         let DataType::Struct(fields) = entries.data_type() else { return false };

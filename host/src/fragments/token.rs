@@ -93,9 +93,8 @@ impl Token {
                 "fragment: the token has the version {version}, expected {VERSION}: list the fragments again with this release"
             )));
         }
-        let damaged = || {
-            Error::usage(format!("fragment: the token of {} bytes is damaged or incomplete", bytes.len()))
-        };
+        let damaged =
+            || Error::usage(format!("fragment: the token of {} bytes is damaged or incomplete", bytes.len()));
         let (content, stored) = bytes.split_last_chunk::<HASH_BYTES>().ok_or_else(damaged)?;
         if hash(content) != *stored {
             return Err(damaged());
@@ -177,7 +176,8 @@ impl Cursor<'_> {
             end = range.end;
             rows.push(range);
         }
-        let token = Token { reader, input, piece: has_piece.then_some(piece), rows: has_rows.then_some(rows) };
+        let token =
+            Token { reader, input, piece: has_piece.then_some(piece), rows: has_rows.then_some(rows) };
         self.0.is_empty().then_some(token)
     }
 
@@ -305,11 +305,17 @@ mod tests {
         assert!(token.check("x", &token.reader, &token.input).is_ok());
         let other = ReaderName { version: "0.3.0".into(), ..token.reader.clone() };
         let error = message(token.check("x", &other, &token.input).unwrap_err());
-        assert!(error.contains("made by arrow-ipc 0.2.0") && error.contains("read by arrow-ipc 0.3.0"), "{error}");
+        assert!(
+            error.contains("made by arrow-ipc 0.2.0") && error.contains("read by arrow-ipc 0.3.0"),
+            "{error}"
+        );
         let changed = Identity::File { bytes: 101, inode: 7, changed_s: 1, changed_ns: 0 };
         let error = token.check("x", &token.reader, &changed).unwrap_err();
         assert!(matches!(error, Error::Data { .. }));
         let error = message(error);
-        assert!(error.contains("expected a file of 100 bytes") && error.contains("got a file of 101 bytes"), "{error}");
+        assert!(
+            error.contains("expected a file of 100 bytes") && error.contains("got a file of 101 bytes"),
+            "{error}"
+        );
     }
 }

@@ -97,7 +97,9 @@ impl Scan {
     /// requested and the position of a file's first row is unknown; the errors of opening.
     pub fn fragments(&self) -> Result<Vec<Fragment>> {
         if self.is_once() {
-            return Err(Error::usage("the input of the scan has no fragments, because it can be read only once"));
+            return Err(Error::usage(
+                "the input of the scan has no fragments, because it can be read only once",
+            ));
         }
         let ScanOptions { read, map, .. } = &self.description.options;
         let ranges = limited(read.rows.as_deref(), read.limit)?;
@@ -172,9 +174,8 @@ impl Listing<'_> {
         let token: Arc<[u8]> = token.to_bytes()?.into();
         let options = &scan.description.options;
         let read = ReadOptions { fragment: Some(token.clone()), ..run::without_rows(&options.read) };
-        let table = |batch: DeviceBatch| {
-            Table::from_batches(&scan.session, batch.schema().clone(), vec![batch])
-        };
+        let table =
+            |batch: DeviceBatch| Table::from_batches(&scan.session, batch.schema().clone(), vec![batch]);
         self.fragments.push(Fragment {
             session: scan.session.clone(),
             source: source.clone(),

@@ -1,5 +1,6 @@
 //! Scans: descriptions of tables that are read in batches.
 
+mod arrow;
 mod description;
 mod fragments;
 mod prefetch;
@@ -16,6 +17,7 @@ use crate::selection::ColumnName;
 use crate::session::Session;
 use crate::source::Input;
 use crate::table::Table;
+pub use arrow::RecordBatches;
 use description::Description;
 pub use description::{ScanOptions, ScanSource};
 pub use fragments::Fragment;
@@ -59,7 +61,9 @@ impl Session {
         }
         let name = input.name().to_owned();
         if !is_single && options.read.fragment.is_some() {
-            return Err(Error::usage("fragment: expected one file, because a fragment is a part of one input"));
+            return Err(Error::usage(
+                "fragment: expected one file, because a fragment is a part of one input",
+            ));
         }
         let mut read = if is_single { options.read.clone() } else { run::without_rows(&options.read) };
         // Small reads of other inputs may take long.

@@ -10,8 +10,8 @@ use crossdock_arrays::DeviceBatch;
 
 use super::description::{Description, ScanSource};
 use crate::error::{Error, Result};
-use crate::reader::{ReadOptions, Reader};
 use crate::fragments::rows::within;
+use crate::reader::{ReadOptions, Reader};
 use crate::selection::{Rows, limited};
 use crate::session::Session;
 use crate::source::Input;

@@ -25,7 +25,10 @@ impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { bytes, inode, changed_s, changed_ns } => {
-                write!(f, "a file of {bytes} bytes with the inode {inode}, changed at {changed_s}.{changed_ns:09} s")
+                write!(
+                    f,
+                    "a file of {bytes} bytes with the inode {inode}, changed at {changed_s}.{changed_ns:09} s"
+                )
             }
             Self::Bytes { bytes, hash } => {
                 write!(f, "{bytes} bytes with the hash ")?;

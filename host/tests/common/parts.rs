@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use arrow_array::types::Int32Type;
 use arrow_array::{
-    Array, ArrayRef, DictionaryArray, Int32Array, Int64Array, MapArray, RecordBatch, StringArray, StructArray,
-    UnionArray,
+    Array, ArrayRef, DictionaryArray, Int32Array, Int64Array, MapArray, RecordBatch, StringArray,
+    StructArray, UnionArray,
 };
 use arrow_buffer::OffsetBuffer;
 use arrow_schema::{DataType, Field, UnionFields};

@@ -68,7 +68,10 @@ fn fragments_contain_each_row_once_and_open_in_another_session() {
             scan_of(&session, ScanSource::Files(files.clone()), ReadOptions::default()).fragments().unwrap();
         let rows: Vec<_> = fragments.iter().map(|fragment| fragment.n_rows().unwrap()).collect();
         assert_eq!(rows, [4, 4, 2, 4, 4, 4, 4, 4, 2]);
-        assert_eq!(fragments.iter().map(Fragment::bytes).collect::<Vec<_>>(), [16, 16, 8, 16, 16, 16, 16, 16, 8]);
+        assert_eq!(
+            fragments.iter().map(Fragment::bytes).collect::<Vec<_>>(),
+            [16, 16, 8, 16, 16, 16, 16, 16, 8]
+        );
         let mut next = 0;
         for fragment in &fragments {
             let expected: Vec<_> = (next..next + fragment.n_rows().unwrap() as i32).collect();
@@ -116,7 +119,10 @@ fn rows_and_limit_apply_to_the_fragments_of_all_files_together() {
             let scan = scan_of(&session, ScanSource::Files(path.clone()), read);
             assert_eq!(all(&scan), part[1.min(part.len())..3.min(part.len())]);
             let nested = scan.fragments().unwrap();
-            assert_eq!(nested.iter().flat_map(|nested| all(&nested.scan().unwrap())).collect::<Vec<_>>(), all(&scan));
+            assert_eq!(
+                nested.iter().flat_map(|nested| all(&nested.scan().unwrap())).collect::<Vec<_>>(),
+                all(&scan)
+            );
         }
     }
 }
@@ -169,7 +175,10 @@ fn files_without_requested_rows_are_not_read() {
         assert_eq!(all(&scan), [1, 2, 9, 10]);
         assert_eq!(scan.head(3).unwrap().rows(), 3);
         let fragments = scan.fragments().unwrap();
-        assert_eq!(fragments.iter().flat_map(|part| all(&part.scan().unwrap())).collect::<Vec<_>>(), [1, 2, 9, 10]);
+        assert_eq!(
+            fragments.iter().flat_map(|part| all(&part.scan().unwrap())).collect::<Vec<_>>(),
+            [1, 2, 9, 10]
+        );
     }
 }
 
@@ -210,7 +219,8 @@ fn token_of_another_or_a_changed_input_is_an_error() {
     assert!(message.contains("has changed"), "{message}");
     // Bytes in memory.
     let source = |values| ScanSource::Input(Input::bytes(bytes(b"PART", values)));
-    let fragment = &scan_of(&session, source(&[1, 2, 3, 4, 5]), ReadOptions::default()).fragments().unwrap()[1];
+    let fragment =
+        &scan_of(&session, source(&[1, 2, 3, 4, 5]), ReadOptions::default()).fragments().unwrap()[1];
     let again = |values| session.scan(source(values), fragment.options().clone());
     assert_eq!(all(&again(&[1, 2, 3, 4, 5]).unwrap()), [5]);
     data(again(&[1, 2, 3, 4, 6]));
@@ -226,7 +236,10 @@ fn token_of_another_plugin_version_is_a_usage_error() {
     let newer = host_with("1.1.0").session().open().unwrap();
     let error = open(&newer, &path, &token).err().unwrap();
     assert!(matches!(&error, Error::Usage(_)), "{error:?}");
-    assert!(error.to_string().contains("parts 1.0.0") && error.to_string().contains("parts 1.1.0"), "{error}");
+    assert!(
+        error.to_string().contains("parts 1.0.0") && error.to_string().contains("parts 1.1.0"),
+        "{error}"
+    );
 }
 
 #[test]

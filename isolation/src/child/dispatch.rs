@@ -15,7 +15,8 @@ use crate::wire::array_transfer::{BatchParts, TreeParts, column_schema, read_sch
 use crate::wire::device_parts::DeviceParts;
 use crate::wire::incoming::Incoming;
 use crate::wire::messages::{
-    CallParts, FragmentParts, InputParts, OperatorParts, PlanParts, Request, Response, SelectionParts, SinkParts,
+    CallParts, FragmentParts, InputParts, OperatorParts, PlanParts, Request, Response, SelectionParts,
+    SinkParts,
 };
 use crate::wire::outgoing::Outgoing;
 

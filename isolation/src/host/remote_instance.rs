@@ -8,8 +8,8 @@ use crossdock_memory::Memory;
 use crossdock_memory_backend::{Account, Backend, ProcessWide, Reservation};
 use crossdock_plugin_api::{
     BatchStream, BatchWriter, Call, ColumnPlan, DecodePlan, Device, EncodedNode, Encoding, Error, Exporter,
-    Format, Fragment, Host, Importer, Input, Operator, Options, Owned, Plugin, ReadRequest, Result, SessionSettings,
-    Sink, abi,
+    Format, Fragment, Host, Importer, Input, Operator, Options, Owned, Plugin, ReadRequest, Result,
+    SessionSettings, Sink, abi,
 };
 
 use crate::host::callback_server::DecodeContext;

@@ -45,8 +45,8 @@ use arrow_schema::Schema;
 use crossdock_arrays::import_schema_ref;
 use crossdock_memory::Memory;
 use crossdock_plugin_api::{
-    BatchStream, BatchWriter, Call, ColumnPlan, Device, Error, Exporter, Format, Fragment, Host, Importer, Input,
-    Options, Plugin, ReadRequest, Result, Sink, abi,
+    BatchStream, BatchWriter, Call, ColumnPlan, Device, Error, Exporter, Format, Fragment, Host, Importer,
+    Input, Options, Plugin, ReadRequest, Result, Sink, abi,
 };
 
 /// Public for benchmarks of the compression.

@@ -2,12 +2,12 @@
 
 use crossdock::{Fragment, ScanSource};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyType};
+use pyo3::types::{PyBytes, PyDict};
 
 use crate::runtime::errors::usage;
 
-fn class(py: Python<'_>) -> PyResult<Bound<'_, PyType>> {
-    Ok(py.import("crossdock._fragments")?.getattr("Fragment")?.cast_into()?)
+fn class(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    py.import("crossdock._fragments")?.getattr("Fragment")
 }
 
 pub fn is_fragment(source: &Bound<'_, PyAny>) -> PyResult<bool> {

@@ -168,12 +168,16 @@ impl Scan {
 
     /// Lists parts of the table that can be read independently, also by other processes. Together
     /// they contain each row of the table once, in its order. If the scan has rows or a limit, parts
-    /// without requested rows are left out.
+    /// without requested rows are left out. The source must be files or bytes.
     fn fragments<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let state = self.0.get()?;
+        let (session, source, keywords) = &state.origin;
+        if source.bind(py).getattr_opt("read")?.is_some() {
+            // A fragment would open the object again, at a position that others move.
+            return Err(usage("a scan of a file object has no fragments: pass a path or bytes as source"));
+        }
         let (scan, flag) = state.for_one_pass();
         let list = keep_raised(&state.raised, interruptible(py, &flag, || scan.fragments()))?;
-        let (session, source, keywords) = &state.origin;
         let (session, device) = (session.bind(py).as_any(), scan.session().device().to_string());
         let fragment = |fragment: crossdock::Fragment| {
             let table = |table: &HostTable| Py::new(py, Table::new(table.clone(), state.shared.clone()));

@@ -85,7 +85,8 @@ fn for_each_input(
                 let (len, parts) = (batch.len(), 3.min(batch.len()).max(1));
                 for part in 0..parts {
                     let (begin, end) = (part * len / parts, (part + 1) * len / parts);
-                    batches.push(batch.slice(begin, end - begin).map_err(invalid_array("the suite's table"))?);
+                    batches
+                        .push(batch.slice(begin, end - begin).map_err(invalid_array("the suite's table"))?);
                 }
             }
             let (schema, counts) = (table.schema(), ReleaseCounts::default());
@@ -116,7 +117,11 @@ fn fragments(context: &CaseContext) -> Check {
             let table = round_trip::drain(&mut stream, &subject.call(), &memory).map_err(error)?;
             let rows: u64 = table.batches.iter().map(|batch| batch.len() as u64).sum();
             if let Some(stated) = fragment.n_rows.filter(|stated| *stated != rows) {
-                return Err(failed(&place, format!("{stated} rows in fragment {i}, as the list states"), rows));
+                return Err(failed(
+                    &place,
+                    format!("{stated} rows in fragment {i}, as the list states"),
+                    rows,
+                ));
             }
             if let Some(batch) = fragment.statistics {
                 let schema = batch_schema(&batch).map_err(error)?.unwrap_or_else(arrow_schema::Schema::empty);
@@ -150,7 +155,8 @@ fn tokens(context: &CaseContext) -> Check {
         let mutated: Vec<_> = mutated.map(|token| random.mutated(token)).collect();
         for token in mutated.iter().chain(&of_others).filter(|token| !token.is_empty()) {
             let call = subject.call();
-            let read = written.open(token).and_then(|stream| drain_and_validate(context, &subject, &call, stream));
+            let read =
+                written.open(token).and_then(|stream| drain_and_validate(context, &subject, &call, stream));
             judge(format!("{place} of {} bytes", token.len()), read, false)?;
         }
         of_others.extend(tokens);

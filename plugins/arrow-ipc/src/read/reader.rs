@@ -450,7 +450,8 @@ impl Reader {
 
     /// Reads only the piece with this token. Must be called before anything is read.
     pub fn restrict(&mut self, token: &[u8]) -> Result<()> {
-        let range = Piece::find(token, self.messages.batches()).map_err(|e| with_source_name(e, &self.name))?;
+        let range =
+            Piece::find(token, self.messages.batches()).map_err(|e| with_source_name(e, &self.name))?;
         if let Some(range) = range {
             self.batches = range.start as u64;
             self.messages.keep_batches(range);

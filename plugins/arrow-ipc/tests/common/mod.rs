@@ -16,8 +16,8 @@ use crossdock_arrays::{DeviceBatch, export_batch, export_schema, import_batch, i
 use crossdock_arrow_ipc::{ArrowIpc, FILE, STREAM};
 use crossdock_memory::{Device, Result};
 use crossdock_plugin_api::{
-    BatchStream, ByteSink, ByteSource, CallSettings, Fragment, Input, Options, Plugin, ReadRequest, Selection, Sink,
-    Source, Validate,
+    BatchStream, ByteSink, ByteSource, CallSettings, Fragment, Input, Options, Plugin, ReadRequest,
+    Selection, Sink, Source, Validate,
 };
 use crossdock_test_support::TestHost;
 
