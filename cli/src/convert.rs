@@ -14,7 +14,7 @@ use serde_json::json;
 use super::options::{SessionArgs, is_standard, open_input, parse_option, to_options};
 use super::terminal::{self, Progress};
 use crate::output::{Failure, write_output};
-use crate::{text, truncated_input};
+use crate::{inputs, text, truncated_input};
 
 /// The value of `--columns`.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,8 +67,12 @@ The format of IN is recognised by its first bytes, or by its file extension if t
 chosen by its file extension. --from and --to choose other formats. '-' is standard input or output; the default format of
 standard output is an Arrow IPC stream. OUT is created only if the conversion succeeds.
 
+Several input files must have the same schema. A path that does not exist and contains *, ? or [ is a pattern; ** stands for
+any number of folders. The files of a pattern are ordered by their paths.
+
 Examples:
   crossdock convert a.arrow b.arrows
+  crossdock convert 'parts/*.arrow' whole.arrow
   crossdock convert --via arrow-c-device a.arrow b.arrow   Export each batch to that format and import it again
   crossdock convert --columns name,price --json a.arrow b.arrow
   crossdock convert --rows 100:200 a.arrow b.arrow
@@ -87,9 +91,9 @@ Examples:
   leaks               Memory that was not freed, each with account, device, bytes, blocks. Not empty only if a plugin
                       has a bug")]
 pub struct Convert {
-    /// The input file, or '-' for standard input
-    #[arg(value_name = "IN")]
-    input: PathBuf,
+    /// The input files, or '-' for standard input. Several files are read one after another
+    #[arg(value_name = "IN", required = true)]
+    inputs: Vec<PathBuf>,
     /// The output file, or '-' for standard output
     #[arg(value_name = "OUT")]
     output: PathBuf,
@@ -107,7 +111,7 @@ pub struct Convert {
     /// \\ a backslash. a.b is the field b of the struct a, or, without such a field, the column a.b
     #[arg(long, value_name = "NAMES", value_parser = ColumnNames::parse)]
     columns: Option<ColumnNames>,
-    /// The rows to convert, as positions in IN: A:B, without the row B; A: to the end; :B from the
+    /// The rows to convert, as positions in all of IN: A:B, without the row B; A: to the end; :B from the
     /// start. Several ranges are ascending and separated by commas
     #[arg(long, value_name = "A:B,...", value_parser = RowRanges::parse)]
     rows: Option<RowRanges>,
@@ -169,8 +173,14 @@ impl Convert {
 
     fn convert(self, session: &Session) -> Result<Report, Failure> {
         let cancel = session.cancel_flag().clone();
-        let input = open_input(&self.input, &cancel)?;
-        let input = if self.no_map { input.without_mapping() } else { input };
+        let files = inputs::expand(&self.inputs)?;
+        let input = match files.as_slice() {
+            [file] => {
+                let input = open_input(file, &cancel)?;
+                Some(if self.no_map { input.without_mapping() } else { input })
+            }
+            _ => None,
+        };
         let output = match is_standard(&self.output) {
             true => Output::stdout(&cancel)?,
             false => Output::create(&self.output, &cancel)?,
@@ -214,7 +224,11 @@ impl Convert {
             Output::Stream(pipe) if is_standard(&self.output) => Some(pipe.clone()),
             _ => None,
         };
-        conversion.run(input, output).map_err(|error| match pipe {
+        let report = match input {
+            Some(input) => conversion.run(input, output),
+            None => conversion.run_files(files, !self.no_map, output),
+        };
+        report.map_err(|error| match pipe {
             Some(pipe) if pipe.reader_closed() => Failure::ReaderClosed,
             _ => error.into(),
         })

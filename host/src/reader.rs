@@ -265,6 +265,10 @@ impl Reader {
         &self.plugin
     }
 
+    pub(crate) fn shared_plugin(&self) -> Arc<Plugin> {
+        self.plugin.clone()
+    }
+
     /// The name of the format.
     pub fn format(&self) -> &str {
         &self.format

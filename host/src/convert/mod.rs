@@ -5,9 +5,11 @@ mod report;
 mod via;
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use arrow_schema::SchemaRef;
 use crossdock_arrays::DeviceBatch;
 use crossdock_plugin_api::{Options, Progress};
 
@@ -16,7 +18,9 @@ pub use report::{Report, Stage};
 use via::Via;
 
 use crate::error::{Error, Result};
+use crate::plugin::Plugin;
 use crate::reader::{ReadOptions, Reader};
+use crate::scan::{Batches, Scan, ScanOptions, ScanSource};
 use crate::selection::ColumnName;
 use crate::session::Session;
 use crate::sink::Output;
@@ -122,6 +126,30 @@ impl Conversion {
 
     /// Runs the conversion. After an error or cancellation, no output remains.
     pub fn run(self, input: Input, output: Output) -> Result<Report> {
+        self.run_from(|session, read| Ok(Origin::Reader(Box::new(session.read(input, read)?))), output)
+    }
+
+    /// Converts files of one schema to one output, one after another. The rows and the limit apply to
+    /// the rows of all files together. In the report, the stage "read" includes moves to the
+    /// session's device. `map`: whether the files may be mapped.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] that names the file and the column if the schemas differ. After an error or
+    /// cancellation, no output remains.
+    pub fn run_files(self, files: Vec<PathBuf>, map: bool, output: Output) -> Result<Report> {
+        let open = |session: &Session, read: &ReadOptions| {
+            let options = ScanOptions { read: read.clone(), prefetch: 0, map, ..ScanOptions::default() };
+            let scan = session.scan(ScanSource::Files(files), options)?;
+            Ok(Origin::Scan(scan.batches()?, scan))
+        };
+        self.run_from(open, output)
+    }
+
+    fn run_from(
+        self,
+        open: impl FnOnce(&Session, &ReadOptions) -> Result<Origin>,
+        output: Output,
+    ) -> Result<Report> {
         let start = Instant::now();
         let Self { session, read, mut write, vias, via: via_options, nulls } = self;
         let named = vias.iter().chain(&read.from).chain(&write.to).map(String::as_str);
@@ -129,7 +157,7 @@ impl Conversion {
         let copied = || session.account().usage().copied;
         let before = copied();
         let opened = Instant::now();
-        let reader = session.read(input, &read)?;
+        let mut reader = open(&session, &read)?;
         let mut read_stage = Stage::new("read", reader.plugin().name(), reader.format());
         read_stage.time = opened.elapsed();
         let schema = reader.schema().clone();
@@ -155,7 +183,6 @@ impl Conversion {
 
         let mut line =
             Line { read_stage, passes, write_stage, move_stage: Stage::new("move", "host", "cpu"), writer };
-        let mut reader = reader;
         let arrive_stage = line.push_all(&session, &mut reader)?;
         line.read_stage.copied = reader.plugin().account().usage().copied;
         drop(reader);
@@ -169,6 +196,50 @@ impl Conversion {
         }
         stages.push(write_stage);
         Ok(Report { stages, time: start.elapsed() })
+    }
+}
+
+/// Where the batches come from.
+enum Origin {
+    Reader(Box<Reader>),
+    Scan(Batches, Scan),
+}
+
+impl Origin {
+    fn plugin(&self) -> &Plugin {
+        match self {
+            Self::Reader(reader) => reader.plugin(),
+            Self::Scan(_, scan) => scan.plugin(),
+        }
+    }
+
+    fn format(&self) -> &str {
+        match self {
+            Self::Reader(reader) => reader.format(),
+            Self::Scan(_, scan) => scan.format(),
+        }
+    }
+
+    fn schema(&self) -> &SchemaRef {
+        match self {
+            Self::Reader(reader) => reader.schema(),
+            Self::Scan(_, scan) => scan.schema(),
+        }
+    }
+
+    fn next_unmoved(&mut self) -> Result<Option<DeviceBatch>> {
+        match self {
+            Self::Reader(reader) => reader.next_unmoved(),
+            Self::Scan(batches, _) => batches.next().transpose(),
+        }
+    }
+
+    fn move_to_session(&mut self, batch: DeviceBatch) -> Result<DeviceBatch> {
+        match self {
+            Self::Reader(reader) => reader.move_to_session(batch),
+            // A scan moves its batches itself.
+            Self::Scan(..) => Ok(batch),
+        }
     }
 }
 
@@ -199,7 +270,7 @@ struct Line {
 impl Line {
     /// Passes every batch of the reader to the next stage. Returns the stage that moves batches to
     /// the session's device.
-    fn push_all(&mut self, session: &Session, reader: &mut Reader) -> Result<Stage> {
+    fn push_all(&mut self, session: &Session, reader: &mut Origin) -> Result<Stage> {
         let copied = || session.account().usage().copied;
         let mut arrive_stage = Stage::new("move", "host", &session.device().to_string());
         while let Some(batch) = self.read_stage.time(|| reader.next_unmoved())? {

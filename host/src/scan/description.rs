@@ -1,11 +1,12 @@
 //! What a scan reads.
 
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use arrow_schema::SchemaRef;
 
 use crate::error::{Error, Result};
+use crate::plugin::Plugin;
 use crate::reader::{ReadOptions, Reader};
 use crate::source::Input;
 use crate::writer::schema_difference;
@@ -44,6 +45,8 @@ pub(crate) struct Description {
     pub source: ScanSource,
     pub options: ScanOptions,
     pub schema: SchemaRef,
+    /// The plugin that reads the first input, and the name of the format.
+    pub reader: (Arc<Plugin>, String),
     pub n_rows: Option<u64>,
     /// The reader of an input that can be read only once, until it is used.
     pub once: Option<Mutex<Option<Reader>>>,

@@ -13,6 +13,7 @@ use arrow_schema::{FieldRef, SchemaRef};
 use crossdock_arrays::DeviceBatch;
 
 use crate::error::{Error, Result};
+use crate::plugin::Plugin;
 use crate::selection::ColumnName;
 use crate::session::Session;
 use crate::source::Input;
@@ -70,13 +71,21 @@ impl Session {
         read.row_count |= is_single && (matches!(input, Input::File(_)) || input.in_memory().is_some());
         let reader = self.read_shared(input, &read)?;
         let n_rows = if is_single { reader.n_rows() } else { None };
+        let read_by = (reader.shared_plugin(), reader.format().to_owned());
         let schema = match &options.schema {
             None => reader.schema().clone(),
             // Reports types that cannot be converted before any batch is read.
             Some(target) => run::conform(self, reader.schema(), target, &[], &name)?.schema().clone(),
         };
         let description =
-            Description { schema, source, options, n_rows, once: is_once.then(|| Mutex::new(Some(reader))) };
+            Description {
+            schema,
+            source,
+            options,
+            reader: read_by,
+            n_rows,
+            once: is_once.then(|| Mutex::new(Some(reader))),
+        };
         Ok(Scan { session: self.clone(), description: Arc::new(description) })
     }
 }
@@ -112,6 +121,16 @@ impl Scan {
     /// several files are read, and if the metadata of the input does not contain it.
     pub fn n_rows(&self) -> Option<u64> {
         self.description.n_rows
+    }
+
+    /// The plugin that reads the first input.
+    pub fn plugin(&self) -> &Plugin {
+        &self.description.reader.0
+    }
+
+    /// The name of the first input's format.
+    pub fn format(&self) -> &str {
+        &self.description.reader.1
     }
 
     /// Whether the input can be read only once, because it is a pipe or another input of unknown
