@@ -199,6 +199,7 @@ abi! {
         honoured: u32,
         reserved: u32,
         n_rows: u64,
+        exact_predicates: u64,
     }
     struct Writer {
         struct_size: usize,
@@ -249,6 +250,15 @@ abi! {
         begin: u64,
         end: u64,
     }
+    #[derive(Clone, Copy)]
+    struct Predicate {
+        struct_size: usize,
+        column: Path,
+        comparison: u32,
+        reserved: u32,
+        r#type: *const ArrowSchema,
+        literal: *const ArrowArray,
+    }
     struct ReadRequest {
         struct_size: usize,
         format: Str,
@@ -264,6 +274,8 @@ abi! {
         n_rows: usize,
         batch_rows: u64,
         batch_bytes: u64,
+        predicates: *const Predicate,
+        n_predicates: usize,
         fragment: *const c_void,
         fragment_bytes: usize,
     }
@@ -554,6 +566,7 @@ zeroed!(
     OptionInfo,
     Format,
     Input,
+    Predicate,
     ReadRequest,
     Fragment,
     Fragments,
@@ -590,6 +603,7 @@ sized!(
     OptionInfo,
     Format,
     Input,
+    Predicate,
     ReadRequest,
     Fragment,
     Fragments,

@@ -172,7 +172,7 @@ fn with_raw<T>(
         ..abi::Input::new()
     };
     let pairs = request.options.pairs();
-    let selection = RawSelection::new(request.selection);
+    let selection = RawSelection::new(request.selection)?;
     let mut raw = abi::ReadRequest {
         format: abi::Str::new(request.format),
         input: &raw const input,

@@ -82,10 +82,11 @@ impl Session {
         Ok(vec![Piece { token, n_rows, bytes, statistics: None }])
     }
 
-    /// The number of rows of an input, if its metadata contains it. The rows and the limit of the
-    /// options are ignored.
+    /// The number of rows of an input, if its metadata contains it. The rows, the filter and the
+    /// limit of the options are ignored.
     pub(crate) fn count_rows(&self, input: &Input, options: &ReadOptions) -> Result<Option<u64>> {
-        let options = ReadOptions { rows: None, limit: None, row_count: true, ..options.clone() };
+        let options =
+            ReadOptions { rows: None, limit: None, filter: Vec::new(), row_count: true, ..options.clone() };
         Ok(self.read_shared(input.clone(), &options)?.n_rows())
     }
 

@@ -50,7 +50,7 @@ impl Fragment {
         &self.token
     }
 
-    /// The number of rows, if it is known.
+    /// The number of rows, if it is known. It is unknown if the scan has a filter.
     pub fn n_rows(&self) -> Option<u64> {
         self.n_rows
     }
@@ -93,7 +93,7 @@ impl Scan {
     /// fragment.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the input can be read only once, or if rows of several files are
+    /// [`Error::Usage`] if the input can be read only once, if the scan has a filter and a limit, or if rows of several files are
     /// requested and the position of a file's first row is unknown; the errors of opening.
     pub fn fragments(&self) -> Result<Vec<Fragment>> {
         if self.is_once() {
@@ -102,6 +102,11 @@ impl Scan {
             ));
         }
         let ScanOptions { read, map, .. } = &self.description.options;
+        if !read.filter.is_empty() && read.limit.is_some() {
+            return Err(Error::usage(
+                "limit: a scan with a filter and a limit has no fragments, because the filter decides which rows are the first",
+            ));
+        }
         let ranges = limited(read.rows.as_deref(), read.limit)?;
         let mut listing = Listing { scan: self, ranges, begin: Some(0), fragments: Vec::new() };
         match &self.description.source {
@@ -181,7 +186,7 @@ impl Listing<'_> {
             source: source.clone(),
             options: ScanOptions { read, ..options.clone() },
             token,
-            n_rows,
+            n_rows: n_rows.filter(|_| options.read.filter.is_empty()),
             bytes,
             statistics: statistics.map(table).transpose()?,
         });

@@ -77,8 +77,7 @@ impl Session {
             // Reports types that cannot be converted before any batch is read.
             Some(target) => run::conform(self, reader.schema(), target, &[], &name)?.schema().clone(),
         };
-        let description =
-            Description {
+        let description = Description {
             schema,
             source,
             options,

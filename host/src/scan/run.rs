@@ -23,7 +23,7 @@ pub(super) fn open_file(session: &Session, path: &Path, map: bool) -> Result<Inp
     Ok(if map { input } else { input.without_mapping() })
 }
 
-/// The options without the rows, for one of several inputs. The scan applies the rows to all inputs
+/// The options without the rows, for one of several inputs. The rows count those of all inputs
 /// together.
 pub(super) fn without_rows(options: &ReadOptions) -> ReadOptions {
     ReadOptions { rows: None, limit: None, ..options.clone() }
@@ -53,16 +53,16 @@ pub(super) struct Run {
     /// An input that is not open yet.
     input: Option<Input>,
     reader: Option<Reader>,
-    /// Whether there is only one input, so that its reader applies the rows.
-    is_single: bool,
-    /// The requested rows of all inputs together.
+    /// How each input is read. If there are several, the rows are set when an input is opened.
+    read: ReadOptions,
+    /// The requested rows of all inputs together, if there are several inputs.
     ranges: Option<Vec<Range<u64>>>,
-    /// The position of the first row of the open input in all inputs.
-    begin: u64,
-    /// The number of rows of the open input, if its reader selects the requested rows.
+    /// The number of rows of the open input, if it is known and its reader selects the rows.
     known_rows: Option<u64>,
-    /// Selects the rows of the open input, unless its reader does.
-    rows: Rows,
+    /// The number of rows of the inputs that were read to their end.
+    n_rows_before: u64,
+    /// The rows of the result.
+    result: Rows,
     failed: bool,
 }
 
@@ -74,31 +74,37 @@ impl Run {
         once: Option<Reader>,
         limit: Option<u64>,
     ) -> Result<Self> {
-        let read = &description.options.read;
+        let mut read = description.options.read.clone();
         let (mut files, mut input) = (VecDeque::new(), None);
         match &description.source {
             _ if once.is_some() => {}
             ScanSource::Files(paths) => files.extend(paths.iter().cloned()),
             ScanSource::Input(only) => input = Some(only.clone()),
         }
-        let is_single = files.len() < 2;
-        let limit = limit.into_iter().chain(read.limit).min();
-        let ranges = limited(read.rows.as_deref(), limit)?;
-        // A reader that is already open applies the rows of the scan, but not the limit of the
-        // pass.
-        let limited_once = limit.filter(|_| once.is_some()).map(|limit| vec![0..limit]);
-        let rows = Rows::new(limited_once, read.batch_rows);
+        read.limit = limit.into_iter().chain(read.limit).min();
+        let (mut ranges, mut of_result) = (None, None);
+        if once.is_some() {
+            // The reader applies the limit of the scan, but not the limit of the pass.
+            of_result = limit;
+        } else if files.len() > 1 {
+            of_result = read.limit;
+            // Without a filter, the rows include the limit, so that no further input is opened.
+            let of_ranges = if read.filter.is_empty() { read.limit } else { None };
+            ranges = limited(read.rows.as_deref(), of_ranges)?;
+            read = without_rows(&read);
+        }
+        let result = Rows::new(limited(None, of_result)?, 0);
         Ok(Self {
             session,
             description,
             files,
             input,
             reader: once,
-            is_single,
+            read,
             ranges,
-            begin: 0,
             known_rows: None,
-            rows,
+            n_rows_before: 0,
+            result,
             failed: false,
         })
     }
@@ -120,10 +126,10 @@ impl Run {
 
     fn advance(&mut self) -> Result<Option<DeviceBatch>> {
         loop {
-            if let Some(batch) = self.rows.next() {
+            if let Some(batch) = self.result.next() {
                 return Ok(Some(batch));
             }
-            if self.rows.has_all() {
+            if self.result.has_all() {
                 return Ok(None);
             }
             if self.reader.is_none() && !self.open_next()? {
@@ -132,13 +138,13 @@ impl Run {
             match self.next_of_reader()? {
                 Some(batch) => {
                     let failed = |error| Error::data("cannot select rows", error);
-                    self.rows.add(batch).map_err(failed)?;
+                    self.result.add(batch).map_err(failed)?;
                 }
-                // An input that was open from the start is the only one.
                 None => {
-                    self.reader = None;
-                    self.begin += self.known_rows.take().unwrap_or(self.rows.n_rows());
-                    self.rows = Rows::new(None, self.description.options.read.batch_rows);
+                    let position = self.reader.take().map_or(0, |reader| reader.position());
+                    let n_rows = self.known_rows.take().unwrap_or(position);
+                    self.n_rows_before = self.n_rows_before.saturating_add(n_rows);
+                    // An input that was open from the start is the only one.
                     if self.files.is_empty() && self.input.is_none() {
                         return Ok(None);
                     }
@@ -165,56 +171,52 @@ impl Run {
     /// Opens the next input that has requested rows. Returns whether there is one.
     fn open_next(&mut self) -> Result<bool> {
         loop {
-            let options = &self.description.options;
-            if self.ranges.as_ref().is_some_and(|rows| rows.last().is_none_or(|last| last.end <= self.begin))
-            {
+            let rest = self.ranges.as_ref().map(|ranges| within(ranges, self.n_rows_before..u64::MAX));
+            if rest.as_ref().is_some_and(Vec::is_empty) {
                 return Ok(false);
             }
             let input = match (self.input.take(), self.files.pop_front()) {
                 (Some(input), _) => input,
-                (None, Some(path)) => open_file(&self.session, &path, options.map)?,
+                (None, Some(path)) => open_file(&self.session, &path, self.description.options.map)?,
                 (None, None) => return Ok(false),
             };
-            let opened = match &self.ranges {
-                Some(ranges) if !self.is_single => self.open_rows(input, &ranges.clone())?,
-                ranges => {
-                    let read = ReadOptions { rows: ranges.clone(), ..without_rows(&options.read) };
-                    Some(self.open(input, &read)?)
-                }
+            let reader = match rest {
+                Some(rest) => self.open_rows(input, rest)?,
+                None => Some(self.open(input, &self.read)?),
             };
-            if let Some(reader) = opened {
+            if let Some(reader) = reader {
                 self.reader = Some(reader);
                 return Ok(true);
             }
         }
     }
 
-    /// Opens one of several inputs, of which some rows are requested. `None` if it has none of these
-    /// rows; then only its metadata was read.
-    fn open_rows(&mut self, input: Input, ranges: &[Range<u64>]) -> Result<Option<Reader>> {
-        let all = without_rows(&self.description.options.read);
-        let batch_rows = all.batch_rows;
-        let reader = self.open(input.clone(), &ReadOptions { row_count: true, ..all.clone() })?;
+    /// Opens one of several inputs, of which the rows `rest` are requested. `None` if it has none of
+    /// these rows; then only its metadata was read.
+    fn open_rows(&mut self, input: Input, rest: Vec<Range<u64>>) -> Result<Option<Reader>> {
+        let counted = ReadOptions { filter: Vec::new(), row_count: true, ..without_rows(&self.read) };
+        let reader = self.open(input.clone(), &counted)?;
         let Some(n_rows) = reader.n_rows() else {
-            // All rows up to the last requested row are read, because otherwise the position of the
-            // next input is unknown.
-            let rows = within(ranges, self.begin..u64::MAX);
-            let end = rows.last().map_or(0, |last| last.end);
-            self.rows = Rows::new(Some(rows), batch_rows);
-            return self.open(input, &ReadOptions { rows: Some(vec![0..end]), ..all }).map(Some);
+            drop(reader);
+            // The rows of the next input follow those of this one, so the importer must not leave
+            // out rows before the last requested one.
+            let read = ReadOptions { rows: Some(rest), ..self.read.clone() };
+            let name = input.name().to_owned();
+            let reader = self.session.read_with_positions(input, &read)?;
+            self.description.check_schema(&name, reader.schema())?;
+            return Ok(Some(reader));
         };
-        let rows = within(ranges, self.begin..self.begin.saturating_add(n_rows));
+        let rows = within(&rest, 0..n_rows);
         if rows.is_empty() {
-            self.begin += n_rows;
+            self.n_rows_before = self.n_rows_before.saturating_add(n_rows);
             return Ok(None);
         }
         self.known_rows = Some(n_rows);
-        self.rows = Rows::new(None, batch_rows);
-        if rows == [0..n_rows] {
+        if rows == [0..n_rows] && self.read.filter.is_empty() {
             return Ok(Some(reader));
         }
         drop(reader);
-        self.open(input, &ReadOptions { rows: Some(rows), ..all }).map(Some)
+        self.open(input, &ReadOptions { rows: Some(rows), ..self.read.clone() }).map(Some)
     }
 
     /// Opens an input, and compares its schema with the scan's.

@@ -59,7 +59,8 @@ fn rows_of_several_files_are_converted_to_one_output() {
         let conversion = session.conversion().to("mini").via("mini").rows(vec![1..3, 5..9]).limit(4);
         let report = conversion.run_files(files.to_vec(), true, Output::Memory(sink.clone())).unwrap();
         assert_eq!(sink.take(), bytes(&[2, 3, 6, 7]));
-        let stages: Vec<_> = report.stages.iter().map(|stage| (stage.kind, &*stage.format, stage.rows)).collect();
+        let stages: Vec<_> =
+            report.stages.iter().map(|stage| (stage.kind, &*stage.format, stage.rows)).collect();
         assert_eq!(stages, [("read", "mini", 4), ("via", "mini-capsules", 4), ("write", "mini", 4)]);
         drop(session);
         assert_eq!(host.settle(), []);

@@ -7,7 +7,7 @@ use crate::common::parts::{bytes, host, host_with, statistics};
 use crate::common::{mini, temporary};
 use crossdock::api::Device;
 use crossdock::source::Input;
-use crossdock::{Error, Fragment, ReadOptions, Scan, ScanOptions, ScanSource, Session};
+use crossdock::{Error, Fragment, Predicate, ReadOptions, Scan, ScanOptions, ScanSource, Session};
 use crossdock_arrays::DeviceBatch;
 use crossdock_test_support::{Random, devices};
 
@@ -274,4 +274,37 @@ fn fragment_of_several_files_is_a_usage_error() {
     let fragment = &of_file(&session, &files[0])[0];
     let error = session.scan(ScanSource::Files(files), fragment.options().clone()).err().unwrap();
     assert!(matches!(&error, Error::Usage(text) if text.contains("expected one file")), "{error:?}");
+}
+
+#[test]
+fn fragments_of_a_scan_with_a_filter_have_the_filter() {
+    let folder = temporary();
+    let filter = vec![Predicate::parse("v < 12").unwrap()];
+    let files = files(folder.path());
+    for device in devices().iter().copied() {
+        let session = session(device);
+        for rows in [None, Some(vec![3..5, 9..20])] {
+            let read = ReadOptions { rows: rows.clone(), filter: filter.clone(), ..ReadOptions::default() };
+            let scan = scan_of(&session, ScanSource::Files(files.clone()), read.clone());
+            let expected: Vec<_> = match &rows {
+                None => (0..12).collect(),
+                Some(_) => vec![3, 4, 9, 10, 11],
+            };
+            assert_eq!(all(&scan), expected);
+            let fragments = scan.fragments().unwrap();
+            assert!(fragments.iter().all(|fragment| fragment.n_rows().is_none()));
+            assert_eq!(
+                fragments.iter().flat_map(|part| all(&part.scan().unwrap())).collect::<Vec<_>>(),
+                expected
+            );
+            let limited = ReadOptions { limit: Some(4), ..read };
+            let scan = scan_of(&session, ScanSource::Files(files.clone()), limited);
+            assert_eq!(all(&scan), expected[..4]);
+            let error = scan.fragments().err().unwrap();
+            assert!(
+                matches!(&error, Error::Usage(text) if text.contains("a filter and a limit")),
+                "{error:?}"
+            );
+        }
+    }
 }

@@ -386,7 +386,8 @@ impl Reader {
 
 impl BatchStream for Reader {
     fn honoured(&self) -> Honoured {
-        Honoured { columns: !self.needed.lacks_columns, rows: true, n_rows: self.n_rows }
+        let (columns, n_rows) = (!self.needed.lacks_columns, self.n_rows);
+        Honoured { columns, rows: true, n_rows, ..Honoured::default() }
     }
 
     fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {
