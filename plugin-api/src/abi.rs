@@ -115,11 +115,13 @@ abi! {
     struct Error {
         struct_size: usize,
         code: Code,
-        reserved: i32,
+        flags: u32,
         message: *const c_char,
         details: *const c_char,
         release: Option<unsafe extern "C" fn(*mut Error)>,
         private_data: *mut c_void,
+        offset: u64,
+        row: u64,
     }
     #[derive(Clone, Copy)]
     struct Str {
@@ -225,8 +227,8 @@ abi! {
         reserved: u32,
         magics: *const Magic,
         n_magics: usize,
-        endings: *const Str,
-        n_endings: usize,
+        extensions: *const Str,
+        n_extensions: usize,
         capsules: *const Str,
         n_capsules: usize,
         device_types: *const i32,
@@ -418,13 +420,17 @@ abi! {
     struct Kernel {
         struct_size: usize,
         name: *const c_char,
-        host_twin: Option<unsafe extern "C" fn(*const Arg, usize) -> Code>,
+        host_function: Option<unsafe extern "C" fn(*const Arg, usize) -> Code>,
         image: *const c_void,
         image_bytes: usize,
+        flags: u32,
+        reserved: u32,
     }
     struct KernelArgs {
         n_args: u64,
-        host_twin: Option<unsafe extern "C" fn(*const Arg, usize) -> Code>,
+        host_function: Option<unsafe extern "C" fn(*const Arg, usize) -> Code>,
+        all_args: *const Arg,
+        host_args: *const Arg,
         args: [Arg; MAX_KERNEL_ARGS],
     }
     #[derive(Clone, Copy, Debug)]
@@ -442,10 +448,13 @@ abi! {
         reserved: u32,
     }
     #[derive(Clone, Copy)]
-    struct Grid {
-        blocks: u32,
-        threads: u32,
+    struct Launch {
+        struct_size: usize,
+        blocks: [u32; 3],
+        threads: [u32; 3],
+        cluster: [u32; 3],
         shared_bytes: u32,
+        flags: u32,
         reserved: u32,
     }
     #[derive(Clone, Copy)]
@@ -458,16 +467,16 @@ abi! {
         struct_size: usize,
         private_data: *mut c_void,
         devices: Option<unsafe extern "C" fn(*const Memory, *mut DeviceInfo, usize, *mut usize, *mut Error) -> Code>,
-        alloc: Option<unsafe extern "C" fn(*const Memory, Device, usize, usize, *mut Stream, *mut Allocation,
+        alloc: Option<unsafe extern "C" fn(*const Memory, Device, usize, usize, *mut Stream, u32, *mut Allocation,
             *mut Error) -> Code>,
         alloc_pinned: Option<unsafe extern "C" fn(*const Memory, usize, *mut Allocation, *mut Error) -> Code>,
         free: Option<unsafe extern "C" fn(*const Memory, *mut Block, *const *mut Event, usize, u32)>,
         copy: Option<unsafe extern "C" fn(*const Memory, *mut Stream, *const Copy, usize, *mut Error) -> Code>,
         fill: Option<unsafe extern "C" fn(*const Memory, *mut Stream, *mut c_void, u8, usize, *mut Error) -> Code>,
-        launch: Option<unsafe extern "C" fn(*const Memory, *mut Stream, *const Kernel, Grid, *const Arg, usize,
+        launch: Option<unsafe extern "C" fn(*const Memory, *mut Stream, *const Kernel, *const Launch, *const Arg, usize,
             *mut Error) -> Code>,
         stream_default: Option<unsafe extern "C" fn(*const Memory, Device, *mut *mut Stream, *mut Error) -> Code>,
-        stream_create: Option<unsafe extern "C" fn(*const Memory, Device, *mut *mut Stream, *mut Error) -> Code>,
+        stream_create: Option<unsafe extern "C" fn(*const Memory, Device, i32, u32, *mut *mut Stream, *mut Error) -> Code>,
         stream_destroy: Option<unsafe extern "C" fn(*const Memory, *mut Stream)>,
         stream_synchronize: Option<unsafe extern "C" fn(*const Memory, *mut Stream, *mut Error) -> Code>,
         stream_wait: Option<unsafe extern "C" fn(*const Memory, *mut Stream, *mut Event, *mut Error) -> Code>,
@@ -512,6 +521,7 @@ abi! {
         formats: [u8; 1024],
         encodings: [u8; 4096],
         description: [u8; 256],
+        required: [u8; 512],
         sizes: [u32; META_SIZES],
     }
 }
@@ -550,6 +560,7 @@ zeroed!(
     DeviceInfo,
     Kernel,
     KernelArgs,
+    Launch,
     HostKernels,
     Memory,
     PluginEntry,
@@ -582,6 +593,7 @@ sized!(
     Pointer,
     DeviceInfo,
     Kernel,
+    Launch,
     HostKernels,
     Memory
 );

@@ -22,6 +22,7 @@ pub mod encoded;
 mod encoding;
 mod error;
 mod exporter;
+pub mod flags;
 mod format;
 mod host;
 mod importer;

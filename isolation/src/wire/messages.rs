@@ -295,6 +295,9 @@ pub struct Failure {
     code: i32,
     message: String,
     details: Option<String>,
+    may_retry: bool,
+    offset: Option<u64>,
+    row: Option<u64>,
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -333,7 +336,7 @@ pub struct FormatParts {
     bytes: bool,
     capsules: Vec<String>,
     magics: Vec<(u64, Vec<u8>)>,
-    endings: Vec<String>,
+    extensions: Vec<String>,
     device_types: Vec<i32>,
     options: Vec<(String, String)>,
 }
@@ -390,13 +393,20 @@ pub fn from_prefix<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, &[u8])> {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let details = error.details().map(str::to_owned);
-        Self { code: error.code().0, message: error.message().to_owned(), details }
+        let (code, message) = (error.code().0, error.message().to_owned());
+        let (may_retry, offset, row) = (error.may_retry(), error.offset(), error.row());
+        Self { code, message, details, may_retry, offset, row }
     }
 }
 
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
-        let error = Self::new(Code(failure.code), failure.message);
+        let mut error = Self::new(Code(failure.code), failure.message);
+        if failure.may_retry {
+            error = error.with_retry();
+        }
+        error = failure.offset.into_iter().fold(error, Self::with_offset);
+        error = failure.row.into_iter().fold(error, Self::with_row);
         failure.details.into_iter().fold(error, Self::with_details)
     }
 }
@@ -433,7 +443,7 @@ impl FormatParts {
             bytes: format.bytes,
             capsules: format.capsules.clone(),
             magics: format.magics.clone(),
-            endings: format.endings.clone(),
+            extensions: format.extensions.clone(),
             device_types,
             options: options.collect(),
         }
@@ -449,7 +459,7 @@ impl From<FormatParts> for Format {
             bytes: parts.bytes,
             capsules: parts.capsules,
             magics: parts.magics,
-            endings: parts.endings,
+            extensions: parts.extensions,
             device_types: parts.device_types,
             options: parts.options.into_iter().map(option).collect(),
         }

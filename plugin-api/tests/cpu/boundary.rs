@@ -60,7 +60,7 @@ impl Plugin for Moody {
         let format = Format::new("moody", "panics, fails or works");
         let mut format = format.with_option("mood", "good or bad").with_option("tempo", "allegro");
         format.magics.push((4, b"MOOD".to_vec()));
-        format.endings.push(".moody".into());
+        format.extensions.push(".moody".into());
         format.capsules.push("arrow_schema".into());
         format.bytes = true;
         format.device_types.push(abi::DEVICE_CPU);
@@ -274,7 +274,7 @@ fn host_receives_all_fields_of_the_plugins_formats() {
     assert_eq!(formats.len(), 1);
     assert_eq!(formats[0].magics, vec![(4, b"MOOD".to_vec())]);
     assert!(formats[0].matches(b"....MOOD") && !formats[0].matches(b"...MOOD") && !formats[0].matches(b""));
-    assert_eq!((formats[0].endings.as_slice(), formats[0].bytes), (&[".moody".to_string()][..], true));
+    assert_eq!((formats[0].extensions.as_slice(), formats[0].bytes), (&[".moody".to_string()][..], true));
     let keys: Vec<_> = formats[0].options.iter().map(|o| (o.key.as_str(), o.description.as_str())).collect();
     assert_eq!(keys, [("mood", "good or bad"), ("tempo", "allegro")]);
     assert!(formats[0].accepts_device(abi::DEVICE_CPU) && !formats[0].accepts_device(abi::DEVICE_CUDA));
@@ -513,6 +513,8 @@ fn metadata_texts_end_at_first_nul() {
         interfaces: "crossdock.importer/1",
         formats: "",
         encodings: "",
+        requires: "",
+        api_range: abi::API_RANGE,
     }
     .meta();
     let read = |field: &[u8]| CStr::from_bytes_until_nul(field).unwrap().to_str().unwrap().to_string();
