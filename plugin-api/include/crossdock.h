@@ -999,8 +999,8 @@ typedef struct crossdock_image_set {
   uint32_t reserved; /* 0 */
 } crossdock_image_set;
 
-/* The size of a launch, in the dimensions x, y and z. Host devices ignore it, but the host checks it
- * on every device:
+/* The size of a launch, in the dimensions x, y and z. Host devices ignore it, but the host checks
+ * it on every device:
  *   blocks   at most 2147483647, 65535 and 65535; in each dimension at least 1
  *   threads  at most 1024, 1024 and 64, and 1024 in total; in each dimension at least 1
  *   cluster  divides `blocks` in each dimension, at most 8 in total; 0, 0, 0 for no clusters

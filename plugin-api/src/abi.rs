@@ -10,50 +10,12 @@ pub use crate::sizes::{
     API_RANGE, BUILT_SIZES, META_HEAD_BYTES, META_SIZES, MIN_ENTRY_BYTES, MIN_META_BYTES, MIN_META_SIZES,
 };
 
-/// Declares `repr(C)` structs. abi_stable checks that they are FFI-safe.
-macro_rules! abi {
-    ($($(#[$m:meta])* struct $name:ident { $($field:ident : $t:ty),* $(,)? })*) => { $(
-        $(#[$m])*
-        #[repr(C)]
-        #[cfg_attr(feature = "stable-abi", derive(abi_stable::StableAbi))]
-        pub struct $name { $(pub $field: $t),* }
-    )* };
-}
-
 /// A function pointer that is an argument of another function pointer. It is a separate type
 /// because abi_stable does not support function pointers in the signatures of function pointers.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 #[cfg_attr(feature = "stable-abi", derive(abi_stable::StableAbi))]
 pub struct Callback(pub Option<unsafe extern "C" fn(*mut c_void)>);
-
-/// Implements `Default` with zero in all fields, which means an empty or released struct.
-macro_rules! zeroed {
-    ($($name:ident),*) => { $(impl Default for $name {
-        fn default() -> Self {
-            // SAFETY: every field of this struct is an integer, a raw pointer, an optional function
-            // pointer or a struct of such fields. Zero bytes are valid for all of them.
-            unsafe { core::mem::zeroed() }
-        }
-    })* };
-}
-
-/// Implements `new` for structs that begin with `struct_size`.
-macro_rules! sized {
-    ($($name:ident),*) => { $(impl $name {
-        /// Creates a struct whose `struct_size` is set and whose other fields are zero.
-        pub fn new() -> Self { Self { struct_size: size_of::<Self>(), ..Self::default() } }
-    })* };
-}
-
-macro_rules! opaque {
-    ($($(#[$m:meta])* $name:ident),*) => { $(
-        $(#[$m])*
-        #[repr(C)]
-        #[cfg_attr(feature = "stable-abi", derive(abi_stable::StableAbi))]
-        pub struct $name { _private: [u8; 0] }
-    )* };
-}
 
 opaque! {
     /// An instance of a plugin.

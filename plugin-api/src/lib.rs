@@ -11,6 +11,8 @@
 //! [`door`].
 #![cfg_attr(feature = "stable-abi", allow(non_local_definitions))]
 
+#[macro_use]
+mod abi_macros;
 pub mod abi;
 mod abi_str;
 mod call;

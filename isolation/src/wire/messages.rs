@@ -490,3 +490,19 @@ impl From<DecodePlan> for Response {
         Self::DecodePlan { device: plan.device.into(), decoded: plan.decoded }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_keep_everything_that_an_error_states() {
+        let bare = Error::bad_data("m");
+        let full = Error::io("m").with_details("d").with_retry().with_offset(u64::MAX).with_row(0);
+        for error in [bare.clone().with_row(3), bare.clone().with_offset(0), bare.with_retry(), full] {
+            let bytes = postcard::to_allocvec(&Failure::from(error.clone())).unwrap();
+            let failure: Failure = postcard::from_bytes(&bytes).unwrap();
+            assert_eq!(Error::from(failure), error);
+        }
+    }
+}

@@ -121,8 +121,7 @@ fn rejected(context: &CaseContext, defect: Defect) -> Check {
     }
 }
 
-/// Checks that each call with this defect returns `expected`. Plugins without a function that such a
-/// call could fail in pass.
+/// Checks that each call with this defect returns `expected`.
 fn rejected_with(context: &CaseContext, defect: Defect, expected: abi::Code) -> Check {
     let text = |code: abi::Code| Code(code).text();
     match attempts(context, defect, true)?.into_iter().find(|attempt| attempt.code != expected) {
