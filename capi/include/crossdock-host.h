@@ -53,7 +53,7 @@ extern "C" {
 /* ---------------------------------------------------------------------------------- helpers --- */
 
 /* Initialises a crossdock_error: `crossdock_error err = CROSSDOCK_ERROR_INIT;` */
-#define CROSSDOCK_ERROR_INIT {sizeof(crossdock_error), 0, 0, NULL, NULL, NULL, NULL}
+#define CROSSDOCK_ERROR_INIT {sizeof(crossdock_error), 0, 0, NULL, NULL, NULL, NULL, 0, 0}
 
 /*
  * Releases an error and empties it, so that it can be passed to the next call.
@@ -63,6 +63,9 @@ extern "C" {
 static inline void crossdock_error_clear(crossdock_error* err) {
   if (err->release) err->release(err);
   err->code = CROSSDOCK_OK;
+  err->flags = 0;
+  err->offset = 0;
+  err->row = 0;
   err->message = NULL;
   err->details = NULL;
   err->release = NULL;

@@ -184,7 +184,7 @@ static crossdock_code next_frame(reader* r, const crossdock_call* call, crossdoc
   if (code == CROSSDOCK_OK) code = base_rows_give(r->instance, call, rows, n, n_given, out, err);
   free(rows);
   if (code == CROSSDOCK_OK && HAS(STREAM_LOST))
-    code = r->instance->memory->stream_create(r->instance->memory, BASE_CPU, &extra, err);
+    code = r->instance->memory->stream_create(r->instance->memory, BASE_CPU, 0, 0, &extra, err);
   if (code == CROSSDOCK_OK && HAS(BORROWED_STREAM_DESTROYED)) {
     code = r->instance->memory->stream_default(r->instance->memory, BASE_CPU, &extra, err);
     if (code == CROSSDOCK_OK) r->instance->memory->stream_destroy(r->instance->memory, extra);

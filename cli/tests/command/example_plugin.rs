@@ -182,7 +182,10 @@ fn plugins_command_lists_formats_options_and_encodings() {
         "csv 0.1.0: comma-separated text (read and write), and example.scaled\n  reads: csv\n  writes: csv\n";
     assert_eq!(plugins(&[]), format!("{head}  decodes: 1 encodings\n  from: {}\n", csv()));
     let explained = plugins(&["--explain"]);
-    let expected = format!("{head}  decodes: example.scaled\n  from: {}\n  found: given\n", csv());
+    let expected = format!(
+        "{head}  decodes: example.scaled\n  from: {}\n  found: given\n  requires: crossdock.host.memory/1\n",
+        csv()
+    );
     assert!(explained.starts_with(&expected), "{explained}");
     let rest: Vec<&str> = explained[expected.len()..].lines().collect();
     // A format that is both read and written has one row. An option has one row for each direction

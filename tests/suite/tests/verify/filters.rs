@@ -78,7 +78,7 @@ fn importer_gets_predicates_unless_positions_of_rows_are_needed() {
     assert_eq!(numbers(&claiming, &single, read(&filter)).len(), 20);
     // A comparison that holds for no number, or for each, needs no importer.
     let never = [Predicate { literal: Literal::Float(0.5), ..predicate(Operator::Equal, 0) }];
-    assert_eq!(numbers(&claiming, &single, read(&never)), []);
+    assert_eq!(numbers(&claiming, &single, read(&never)), Vec::<i64>::new());
     let always = [Predicate { literal: Literal::Float(1e300), ..predicate(Operator::Less, 0) }];
     assert_eq!(numbers(&claiming, &single, read(&always)).len(), 20 - 3);
 }

@@ -15,6 +15,7 @@ pub const INJECTED_BUGS: &[InjectedBug] = &[
     ("CREATE_KEEPS_HOST", "entry.create", "failed"),
     ("BARE_CREATE_KEEPS_HOST", "entry.bare_host", "failed"),
     ("FAILING_CREATE_KEEPS_HOST", "entry.failing_create", "failed"),
+    ("NEEDS_UNDECLARED_INTERFACE", "entry.required", "failed"),
     ("ANSWERS_ANY_INTERFACE", "entry.unknown_interface", "failed"),
     // Interfaces, formats and encodings.
     ("NO_OPEN", "interfaces.functions", "failed"),
@@ -26,6 +27,9 @@ pub const INJECTED_BUGS: &[InjectedBug] = &[
     ("ANY_FORMAT", "errors.unknown_format", "failed"),
     ("ANY_OPTION", "errors.unknown_option", "failed"),
     ("ANY_OPTION_READING", "errors.unknown_option", "failed"),
+    ("ANY_RESERVED_IN_CALL", "errors.reserved_fields", "failed"),
+    ("ANY_RESERVED_IN_REQUEST", "errors.reserved_fields", "failed"),
+    ("ANY_VALIDATION", "errors.unknown_setting", "failed"),
     ("NO_MESSAGE", "errors.message", "failed"),
     ("DANGLING_MESSAGE", "errors.message", "failed"),
     ("MESSAGE_NOT_UTF8", "errors.message", "failed"),
