@@ -322,7 +322,7 @@ impl Reader {
     pub(crate) fn next_unmoved(&mut self) -> Result<Option<DeviceBatch>> {
         self.session.check_cancelled()?;
         if let Some(failed) = &self.failed {
-            let again = ApiError::new(failed.code(), failed.message()).context("an earlier read failed");
+            let again = failed.clone().context("an earlier read failed");
             return Err(self.plugin.failed(format!("continue to {}", self.name), again));
         }
         if self.ended {
@@ -335,7 +335,7 @@ impl Reader {
     }
 
     fn note_failure<T>(&mut self, next: &Result<T>) {
-        self.failed = next.as_ref().err().map(|error| ApiError::new(error.code(), error.one_line()));
+        self.failed = next.as_ref().err().map(Error::to_api_error);
     }
 
     fn next_selected(&mut self) -> Result<Option<DeviceBatch>> {

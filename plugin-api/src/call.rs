@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::abi;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::flags::reject_reserved;
 use crate::sized_struct::{self, SizedRef};
 
 /// A flag that cancels calls. It can be set from any thread.
@@ -99,7 +100,8 @@ impl<'a> Call<'a> {
     /// Borrows a caller's settings.
     ///
     /// # Errors
-    /// Returns an error if `call` is null or its struct is too short.
+    /// Returns an error if `call` is null, if its struct is too short, or if a reserved field is
+    /// not 0. Unsupported if the value of `validate` is unknown.
     ///
     /// # Safety
     /// `call` is null or points to a `crossdock_call`. The struct and everything that it points to
@@ -107,7 +109,17 @@ impl<'a> Call<'a> {
     pub unsafe fn read(call: *const abi::Call) -> Result<Self> {
         // SAFETY: `call` is null, or points to a struct of `struct_size` bytes that does not change
         // during the call, as the header requires.
-        unsafe { sized_struct::borrow(call) }.map(|raw| Self { raw })
+        let raw: SizedRef<'a, abi::Call> = unsafe { sized_struct::borrow(call) }?;
+        reject_reserved(raw.reserved, "the call")?;
+        if raw.validate > abi::VALIDATE_FULL {
+            return Err(Error::unsupported(format!(
+                "the call's 'validate' is {}, expected {} or {}",
+                raw.validate,
+                abi::VALIDATE_LAYOUT,
+                abi::VALIDATE_FULL
+            )));
+        }
+        Ok(Self { raw })
     }
 
     pub(crate) fn as_ptr(&self) -> *const abi::Call {

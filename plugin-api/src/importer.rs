@@ -4,6 +4,7 @@ use crate::abi;
 use crate::call::{Call, CallSettings};
 use crate::capsule::Capsules;
 use crate::error::{Error, Result};
+use crate::flags::reject_reserved;
 use crate::format::Format;
 use crate::fragment::{self, Fragment};
 use crate::options::Options;
@@ -271,6 +272,7 @@ unsafe fn with_request<P: Plugin>(
     unsafe {
         with::<P>(instance, err, |shell| {
             let (raw, input) = (raw?, input?);
+            reject_reserved(raw.reserved, "the read request")?;
             let options = Options::read(raw.options, raw.n_options)?;
             let format = Format::find(shell.importer()?.formats(), raw.format.get()?, &options)?;
             let (schema, selection) = (raw.schema.as_ref(), Selection::from_raw(&raw)?);

@@ -11,6 +11,8 @@
 //! [`door`].
 #![cfg_attr(feature = "stable-abi", allow(non_local_definitions))]
 
+#[macro_use]
+mod abi_macros;
 pub mod abi;
 mod abi_str;
 mod call;
@@ -22,6 +24,7 @@ pub mod encoded;
 mod encoding;
 mod error;
 mod exporter;
+pub mod flags;
 mod format;
 mod fragment;
 mod host;

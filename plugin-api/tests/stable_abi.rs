@@ -21,7 +21,7 @@ fn structs() -> Vec<(&'static str, &'static TypeLayout)> {
         RowRange, Predicate, ReadRequest, Fragment, Fragments, Importer,
         ColumnPlan, Plan, Exporter, EncodedBuffer, EncodedNode, EncodedArray, Operator, Encoding, Host, HostLog, HostSession, HostDecode,
         Allocation, Copy, Pointer, DeviceInfo, Arg, Kernel, KernelArgs, Image,
-        ImageSet, Grid, HostKernels, Memory, PluginEntry, PluginMeta,
+        ImageSet, Launch, HostKernels, Memory, PluginEntry, PluginMeta,
     }
 }
 

@@ -18,6 +18,7 @@ pub use report::{Report, Stage};
 use via::Via;
 
 use crate::error::{Error, Result};
+use crate::filter::Predicate;
 use crate::plugin::Plugin;
 use crate::reader::{ReadOptions, Reader};
 use crate::scan::{Batches, Scan, ScanOptions, ScanSource};
@@ -96,6 +97,12 @@ impl Conversion {
     /// Selects the rows to convert: ascending ranges of positions in the input.
     pub fn rows(mut self, rows: Vec<Range<u64>>) -> Self {
         self.read.rows = Some(rows);
+        self
+    }
+
+    /// Converts only the rows that fulfil all predicates.
+    pub fn filter(mut self, predicates: Vec<Predicate>) -> Self {
+        self.read.filter = predicates;
         self
     }
 

@@ -50,6 +50,8 @@ fn about(name: &'static str) -> PluginDescription {
         interfaces: "crossdock.importer/1 crossdock.exporter/1",
         formats: "mini mini-capsules",
         encodings: "",
+        requires: "",
+        api_range: abi::API_RANGE,
     }
 }
 
@@ -86,7 +88,7 @@ impl Plugin for Mini {
         let mini = Format {
             bytes: true,
             magics: vec![(0, b"MINI".to_vec())],
-            endings: vec![".mini".into()],
+            extensions: vec![".mini".into()],
             ..Format::new("mini", "i32 values")
         };
         let capsules = Format {
@@ -96,7 +98,7 @@ impl Plugin for Mini {
         let of_host = Format {
             bytes: true,
             magics: vec![(0, b"HOST".to_vec())],
-            endings: vec![".minih".into()],
+            extensions: vec![".minih".into()],
             device_types: vec![abi::DEVICE_CPU],
             ..Format::new("mini-of-host", "i32 values, from and to host memory")
         };

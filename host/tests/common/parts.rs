@@ -33,6 +33,8 @@ pub fn linked(version: &'static str) -> LinkedPlugin {
         description: "i32 values in fragments",
         licence: "Apache-2.0",
         interfaces: "crossdock.importer/1",
+        requires: "",
+        api_range: abi::API_RANGE,
         formats: "parts lonely",
         encodings: "",
     };

@@ -36,7 +36,7 @@ impl Plugin for BadCitizen {
         let formats = FORMATS.iter().map(|name| {
             let mut format = Format::new(name, "panics in the function of its name");
             format.bytes = true;
-            format.endings = vec![format!(".{name}")];
+            format.extensions = vec![format!(".{name}")];
             format.magics = vec![(0, name.as_bytes().to_vec())];
             format
         });

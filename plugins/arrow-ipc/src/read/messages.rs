@@ -167,7 +167,7 @@ fn check_schema_message(file: &Stored, footer: &Schema, first: u64) -> Result<(S
         check_schemas(&schema, footer)?;
         Ok((schema, end))
     };
-    read().map_err(|e| e.context(format_args!("at byte {begin}")))
+    read().map_err(|e| e.at_byte(begin))
 }
 
 fn open_stream(stream: Arc<Stored>) -> Result<Opened> {
@@ -315,7 +315,7 @@ impl Messages {
                 block_at(file, block, is_dictionary).map(|a| Next::Message(Box::new(a)))
             }
             Self::Stream { stream, position } => {
-                next_in_stream(stream, position).map_err(|e| e.context(format_args!("at byte {position}")))
+                next_in_stream(stream, position).map_err(|e| e.at_byte(*position))
             }
             Self::Pipe(pipe) => pipe.next(wait),
         }
@@ -423,5 +423,5 @@ fn block_at(file: &Arc<Stored>, block: Block, is_dictionary: bool) -> Result<Rec
             body: bytes,
         })
     };
-    read().map_err(|e| e.context(format_args!("at byte {}", block.offset)))
+    read().map_err(|e| e.at_byte(block.offset))
 }

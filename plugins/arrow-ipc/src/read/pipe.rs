@@ -222,7 +222,7 @@ impl Reader {
             if last {
                 self.used.store(self.position, Ordering::Relaxed);
             }
-            let next = next.map_err(|e| e.context(format_args!("at byte {}", self.begin)));
+            let next = next.map_err(|e| e.at_byte(self.begin));
             if send.send(next).is_err() || last {
                 return;
             }
@@ -300,7 +300,8 @@ impl Reader {
             n if n == expected => Ok(()),
             n => Err(Error::bad_data(format!(
                 "the input is truncated: expected {expected} bytes at offset {at}, but it ends after {n} of them"
-            ))),
+            ))
+            .with_offset(at + n as u64)),
         }
     }
 

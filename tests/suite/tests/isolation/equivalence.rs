@@ -311,6 +311,8 @@ fn tens() -> LinkedPlugin {
         interfaces: "crossdock.encoding/1",
         formats: "",
         encodings: "test.tens",
+        requires: "",
+        api_range: abi::API_RANGE,
     };
     LinkedPlugin::new(&ENTRY, about.meta())
 }
