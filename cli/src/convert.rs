@@ -145,7 +145,8 @@ pub struct Convert {
     /// An option of the formats of --via. May be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_option)]
     via_option: Vec<(String, String)>,
-    /// The compression of buffers, if the format of OUT supports it
+    /// The compression of buffers, if the format of OUT supports it. By default, OUT has the compression
+    /// of IN if the same plugin reads and writes them, and IN is not a pipe
     #[arg(long, value_name = "CODEC", value_parser = ["none", "lz4", "zstd"])]
     compression: Option<String>,
     #[command(flatten)]
@@ -203,7 +204,7 @@ impl Convert {
         if let Some(codec) = self.compression {
             write_options = write_options.with("compression", codec);
         }
-        let mut conversion = session.conversion();
+        let mut conversion = session.conversion().keep_options();
         if let Some(how) = self.nulls {
             conversion = conversion.nulls(how);
         }

@@ -56,6 +56,8 @@ pub struct ReadOptions {
     /// Whether [`Reader::n_rows`] is needed, also if the importer reads a few bytes for each batch to
     /// find it.
     pub row_count: bool,
+    /// Whether [`Reader::write_options`] is needed, also if the importer reads a few bytes to find it.
+    pub write_options: bool,
     /// Receives the bytes read so far, and the total (0 if unknown).
     pub progress: Option<Arc<Progress>>,
 }
@@ -80,6 +82,7 @@ pub struct Reader {
     remaining: Remaining,
     /// The number of rows that the reader returns in total, if it is known.
     n_rows: Option<u64>,
+    write_options: Options,
     stated_rows: StatedRows,
 }
 
@@ -234,6 +237,7 @@ impl Reader {
         let mut schema = Arc::new(schema.and_then(|schema| import_schema(&schema)).map_err(failed)?);
         let stream_schema = schema.clone();
         let honoured = stream.honoured();
+        let write_options = stream.write_options().map_err(failed)?;
         let stated_rows = StatedRows::new(honoured, &request.selection);
         let remaining = Remaining::new(request, honoured, &mut schema, session.stream())?;
         Ok(Self {
@@ -249,6 +253,7 @@ impl Reader {
             ended: false,
             failed: None,
             n_rows: honoured.n_rows.and_then(|n_rows| remaining.count(n_rows)),
+            write_options,
             stated_rows,
             remaining,
             plugin,
@@ -268,6 +273,12 @@ impl Reader {
     /// The number of rows of the stream's batches so far, before the selection of rows.
     pub(crate) fn position(&self) -> u64 {
         self.remaining.position()
+    }
+
+    /// Options with which a writer stores data as the input does, such as its compression. A format of
+    /// the same plugin may have these options.
+    pub fn write_options(&self) -> &Options {
+        &self.write_options
     }
 
     /// The name of the input for messages.

@@ -89,7 +89,7 @@ impl Request {
     /// # Errors
     /// [`Error::Usage`] if `rows` are not ascending ranges.
     pub fn new(options: &ReadOptions) -> Result<Self> {
-        let ReadOptions { columns, filter, rows, limit, batch_rows, row_count, .. } = options;
+        let ReadOptions { columns, filter, rows, limit, batch_rows, row_count, write_options, .. } = options;
         // A filter decides which rows are the first, so the rows cannot include the limit.
         let (in_rows, limit) = if filter.is_empty() { (*limit, None) } else { (None, *limit) };
         let rows = limited(rows.as_deref(), in_rows)?;
@@ -104,6 +104,7 @@ impl Request {
                 rows,
                 batch_rows: *batch_rows,
                 row_count: *row_count,
+                write_options: *write_options,
                 ..Selection::default()
             },
             batch_rows: *batch_rows,

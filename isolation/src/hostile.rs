@@ -293,6 +293,7 @@ mod tests {
             id: 1,
             schema,
             honoured: crossdock_plugin_api::Honoured::default().into(),
+            write_options: Vec::new(),
         });
         assert!(connection.receive_response(opened, Vec::new()).unwrap().is_none());
         let batch = response(Response::Batch(Some(parts)));

@@ -467,6 +467,12 @@ typedef struct crossdock_batch_stream {
   /* Bit i is set if all returned rows fulfil predicate i of the request. Nonzero only if
    * CROSSDOCK_PRUNES_ROWS is set. The host applies the other predicates. */
   uint64_t exact_predicates;
+  /* Options for writing the format, with which a writer stores data as the input does, such as its
+   * compression. A host uses them as defaults if it writes a format of the same plugin that has these
+   * options. Valid until the stream is released. May be absent; needed only if
+   * CROSSDOCK_READ_WRITE_OPTIONS is set in the request. */
+  const crossdock_option* write_options;
+  size_t n_write_options;
 } crossdock_batch_stream;
 
 #define CROSSDOCK_HONOURS_COLUMNS 1u
@@ -586,6 +592,9 @@ typedef struct crossdock_predicate {
 /* The caller uses crossdock_batch_stream.n_rows. Set it if the metadata of the input contains the
  * number of rows, also if this takes several small reads. */
 #define CROSSDOCK_READ_ROW_COUNT 8u
+/* The caller uses crossdock_batch_stream.write_options. Set them if this takes at most one small read
+ * of a source of known length. */
+#define CROSSDOCK_READ_WRITE_OPTIONS 16u
 
 /* What a caller reads. An importer may ignore `columns`, `rows`, `predicates` and the sizes of
  * batches. The host then drops columns and rows itself. An importer that honours `columns` returns

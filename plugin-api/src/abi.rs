@@ -164,6 +164,8 @@ abi! {
         reserved: u32,
         n_rows: u64,
         exact_predicates: u64,
+        write_options: *const OptionPair,
+        n_write_options: usize,
     }
     struct Writer {
         struct_size: usize,

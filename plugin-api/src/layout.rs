@@ -48,7 +48,7 @@ pub fn layouts() -> Vec<StructLayout> {
         "crossdock_source" = Source { struct_size, bytes, name, read_at, map, retain_map, release_map, map_private, release, private_data }
         "crossdock_sink" = Sink { struct_size, name, write, release, private_data }
         "crossdock_call" = Call { struct_size, device, stream, cancel, progress, progress_data, byte_budget, validate, reserved }
-        "crossdock_batch_stream" = BatchStream { struct_size, get_schema, get_next, release, private_data, honoured, reserved, n_rows, exact_predicates }
+        "crossdock_batch_stream" = BatchStream { struct_size, get_schema, get_next, release, private_data, honoured, reserved, n_rows, exact_predicates, write_options, n_write_options }
         "crossdock_writer" = Writer { struct_size, write, finish, release, private_data }
         "crossdock_magic" = Magic { offset, data, bytes }
         "crossdock_option_info" = OptionInfo { struct_size, key, description }

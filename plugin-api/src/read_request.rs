@@ -26,6 +26,8 @@ pub struct Selection {
     /// Whether the caller uses [`Honoured::n_rows`]: count the rows if the metadata of the input
     /// contains their number, also if this takes several small reads.
     pub row_count: bool,
+    /// Whether the caller uses [`crate::BatchStream::write_options`].
+    pub write_options: bool,
 }
 
 /// What a caller reads.
@@ -54,6 +56,7 @@ static EVERYTHING: Selection = Selection {
     batch_rows: 0,
     batch_bytes: 0,
     row_count: false,
+    write_options: false,
 };
 
 impl<'a> ReadRequest<'a> {
@@ -161,7 +164,8 @@ impl Selection {
         let predicates = unsafe { Predicate::read_all(raw) }?;
         let row_count = raw.flags & abi::READ_ROW_COUNT != 0;
         let (batch_rows, batch_bytes) = (raw.batch_rows, raw.batch_bytes);
-        Ok(Self { columns, rows, predicates, batch_rows, batch_bytes, row_count })
+        let write_options = raw.flags & abi::READ_WRITE_OPTIONS != 0;
+        Ok(Self { columns, rows, predicates, batch_rows, batch_bytes, row_count, write_options })
     }
 }
 
@@ -249,7 +253,8 @@ impl RawSelection {
         let predicates = RawPredicates::new(&selection.predicates)?;
         let filter_flag = if selection.predicates.is_empty() { 0 } else { abi::READ_FILTER };
         let count_flag = if selection.row_count { abi::READ_ROW_COUNT } else { 0 };
-        let flags = columns_flag | rows_flag | filter_flag | count_flag;
+        let options_flag = if selection.write_options { abi::READ_WRITE_OPTIONS } else { 0 };
+        let flags = columns_flag | rows_flag | filter_flag | count_flag | options_flag;
         Ok(Self { _names: names, columns, rows, predicates, flags })
     }
 
@@ -299,6 +304,7 @@ mod tests {
                 batch_bytes: u64::MAX,
                 predicates: Vec::new(),
                 row_count: true,
+                write_options: true,
             },
         ] {
             assert_eq!(round_trip(&selection).unwrap(), selection);

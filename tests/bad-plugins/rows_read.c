@@ -270,6 +270,11 @@ crossdock_code base_rows_open(crossdock_instance* instance, crossdock_source* so
   out->private_data = partial.private_data;
   take_conditions(r, request, out);
   if (HAS(ROWS_NOT_SELECTED)) out->honoured = CROSSDOCK_HONOURS_ROWS;
+  if (HAS(WRITE_OPTION_UNKNOWN)) {
+    static const crossdock_option OPTION = {TEXT("level"), TEXT("9")};
+    out->write_options = &OPTION;
+    out->n_write_options = 1;
+  }
   if (HAS(ROW_COUNT_GUESSED)) {
     out->honoured = CROSSDOCK_HAS_ROW_COUNT;
     out->n_rows = 1u << 20;

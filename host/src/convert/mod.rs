@@ -36,6 +36,7 @@ pub struct Conversion {
     vias: Vec<String>,
     via: Options,
     nulls: Option<String>,
+    keeps_options: bool,
 }
 
 impl Session {
@@ -49,6 +50,7 @@ impl Session {
             vias: Vec::new(),
             via: Options::new(),
             nulls: None,
+            keeps_options: false,
         }
     }
 }
@@ -118,6 +120,13 @@ impl Conversion {
         self
     }
 
+    /// Gives the output the options of the input that [`Self::write_options`] do not set, such as its
+    /// compression, if the same plugin reads and writes and knows them.
+    pub fn keep_options(mut self) -> Self {
+        self.keeps_options = true;
+        self
+    }
+
     /// Sets options of the format that is written.
     pub fn write_options(mut self, options: Options) -> Self {
         self.write.options = options;
@@ -158,7 +167,8 @@ impl Conversion {
         output: Output,
     ) -> Result<Report> {
         let start = Instant::now();
-        let Self { session, read, mut write, vias, via: via_options, nulls } = self;
+        let Self { session, mut read, mut write, vias, via: via_options, nulls, keeps_options } = self;
+        read.write_options = keeps_options;
         let named = vias.iter().chain(&read.from).chain(&write.to).map(String::as_str);
         session.plugins_without_warnings(&named.collect::<Vec<_>>());
         let copied = || session.account().usage().copied;
@@ -168,11 +178,20 @@ impl Conversion {
         let mut read_stage = Stage::new("read", reader.plugin().name(), reader.format());
         read_stage.time = opened.elapsed();
         let schema = reader.schema().clone();
+        let written = session.choose_output(output.target(), write.to.as_deref())?;
+        if written.plugin.name() == reader.plugin().name() {
+            // The output is stored as the input, unless the caller sets the option.
+            let is_default =
+                |(key, _): &(&str, &str)| written.format.has_option(key) && write.options.get(key).is_none();
+            let defaults: Vec<_> = reader.write_options().iter().filter(is_default).collect();
+            write.options =
+                defaults.into_iter().fold(write.options, |all, (key, value)| all.with(key, value));
+        }
         // Only formats that cannot represent nulls have the option "nulls". Other formats would
         // reject the option.
         let mut pass_options = via_options.clone();
         if let Some(how) = nulls {
-            if session.choose_output(output.target(), write.to.as_deref())?.format.has_option("nulls") {
+            if written.format.has_option("nulls") {
                 write.options = write.options.with("nulls", &how);
             }
             pass_options = pass_options.with("nulls", how);
@@ -224,6 +243,13 @@ impl Origin {
         match self {
             Self::Reader(reader) => reader.format(),
             Self::Scan(_, scan) => scan.format(),
+        }
+    }
+
+    fn write_options(&self) -> &Options {
+        match self {
+            Self::Reader(reader) => reader.write_options(),
+            Self::Scan(_, scan) => scan.write_options(),
         }
     }
 

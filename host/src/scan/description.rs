@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use arrow_schema::SchemaRef;
+use crossdock_plugin_api::Options;
 
 use crate::error::{Error, Result};
 use crate::plugin::Plugin;
@@ -47,6 +48,8 @@ pub(crate) struct Description {
     pub schema: SchemaRef,
     /// The plugin that reads the first input, and the name of the format.
     pub reader: (Arc<Plugin>, String),
+    /// Options with which a writer stores data as the first input does.
+    pub write_options: Options,
     pub n_rows: Option<u64>,
     /// The reader of an input that can be read only once, until it is used.
     pub once: Option<Mutex<Option<Reader>>>,

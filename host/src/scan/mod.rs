@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use arrow_schema::{FieldRef, SchemaRef};
 use crossdock_arrays::DeviceBatch;
+use crossdock_plugin_api::Options;
 
 use crate::error::{Error, Result};
 use crate::plugin::Plugin;
@@ -72,6 +73,7 @@ impl Session {
         let reader = self.read_shared(input, &read)?;
         let n_rows = if is_single { reader.n_rows() } else { None };
         let read_by = (reader.shared_plugin(), reader.format().to_owned());
+        let write_options = reader.write_options().clone();
         let schema = match &options.schema {
             None => reader.schema().clone(),
             // Reports types that cannot be converted before any batch is read.
@@ -82,6 +84,7 @@ impl Session {
             source,
             options,
             reader: read_by,
+            write_options,
             n_rows,
             once: is_once.then(|| Mutex::new(Some(reader))),
         };
@@ -120,6 +123,12 @@ impl Scan {
     /// several files are read, and if the metadata of the input does not contain it.
     pub fn n_rows(&self) -> Option<u64> {
         self.description.n_rows
+    }
+
+    /// Options with which a writer stores data as the first input does. Empty unless
+    /// [`crate::ReadOptions::write_options`] is set.
+    pub fn write_options(&self) -> &Options {
+        &self.description.write_options
     }
 
     /// The plugin that reads the first input.

@@ -124,10 +124,12 @@ impl Server {
         let mut stream = instance.call("importer.open", open)?;
         let schema = instance.call("stream.get_schema", || stream.schema())?;
         let honoured = stream.honoured().into();
+        let options = stream.write_options()?;
+        let write_options = options.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
         let (bytes, schema) = (write_schema(&schema)?, Arc::new(import_schema(&schema)?));
         let id = self.next_id();
         self.streams.insert(id, Arc::new(Mutex::new(OpenStream { stream, schema, instance })));
-        Ok(Response::Stream { id, schema: bytes, honoured })
+        Ok(Response::Stream { id, schema: bytes, honoured, write_options })
     }
 
     fn fragments(&self, from: OpenParts, attachments: Attachments, to: &mut Outgoing) -> Result<Response> {

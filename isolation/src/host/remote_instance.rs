@@ -206,12 +206,15 @@ impl Importer for RemoteInstance {
             fragment: request.fragment.map(<[u8]>::to_vec),
         };
         let (response, incoming) = self.connection.child.request(request, &files, Some((call, parts)))?;
-        let Response::Stream { id, schema, honoured } = response else { return Err(unexpected_response()) };
+        let Response::Stream { id, schema, honoured, write_options } = response else {
+            return Err(unexpected_response());
+        };
         Ok(Box::new(RemoteStream::new(
             self.connection.clone(),
             id,
             &schema,
             honoured.into(),
+            write_options.into_iter().fold(Options::new(), |all, (key, value)| all.with(key, value)),
             source,
             incoming.into_reservation(),
         )?))

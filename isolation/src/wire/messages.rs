@@ -50,6 +50,7 @@ pub struct SelectionParts {
     pub batch_rows: u64,
     pub batch_bytes: u64,
     pub row_count: bool,
+    pub write_options: bool,
 }
 
 /// A predicate of a read request.
@@ -75,19 +76,21 @@ impl From<PredicateParts> for Predicate {
 
 impl From<&Selection> for SelectionParts {
     fn from(selection: &Selection) -> Self {
-        let Selection { columns, rows, predicates, batch_rows, batch_bytes, row_count } = selection.clone();
+        let Selection { columns, rows, predicates, batch_rows, batch_bytes, row_count, write_options } =
+            selection.clone();
         let rows = rows.map(|rows| rows.into_iter().map(|rows| (rows.start, rows.end)).collect());
         let predicates = predicates.into_iter().map(Into::into).collect();
-        Self { columns, rows, predicates, batch_rows, batch_bytes, row_count }
+        Self { columns, rows, predicates, batch_rows, batch_bytes, row_count, write_options }
     }
 }
 
 impl From<SelectionParts> for Selection {
     fn from(parts: SelectionParts) -> Self {
-        let SelectionParts { columns, rows, predicates, batch_rows, batch_bytes, row_count } = parts;
+        let SelectionParts { columns, rows, predicates, batch_rows, batch_bytes, row_count, write_options } =
+            parts;
         let rows = rows.map(|rows| rows.into_iter().map(|(begin, end)| begin..end).collect());
         let predicates = predicates.into_iter().map(Into::into).collect();
-        Self { columns, rows, predicates, batch_rows, batch_bytes, row_count }
+        Self { columns, rows, predicates, batch_rows, batch_bytes, row_count, write_options }
     }
 }
 
@@ -222,6 +225,7 @@ pub enum Response {
         id: u64,
         schema: Vec<u8>,
         honoured: HonouredParts,
+        write_options: Vec<(String, String)>,
     },
     Fragments(Vec<FragmentParts>),
     Batch(Option<BatchParts>),

@@ -10,6 +10,7 @@ use crossdock_plugin_api::{Code, Error};
 use super::bytes::{Bytes, Stored};
 use super::footer_check::{check_gaps, check_schemas, is_length};
 use super::pipe::Pipe;
+use crate::codec::Codec;
 use crate::limits::MAX_METADATA_BYTES;
 use crate::wire::frame::{
     self, CONTINUATION, FILE_HEAD_BYTES, FILE_TAIL_BYTES, Following, MAGIC, MAX_HEAD_BYTES, Prefix,
@@ -319,6 +320,24 @@ impl Messages {
             }
             Self::Pipe(pipe) => pipe.next(wait),
         }
+    }
+
+    /// The codec of the next message, if the source is not a pipe and the message has one. Reads only
+    /// the metadata of the message.
+    pub fn next_codec(&self) -> Result<Option<Codec>> {
+        let message = match self {
+            Self::File { file, blocks, .. } => match blocks.as_slice().first() {
+                Some(block) => message_at(file, block.offset, block.metadata_bytes)?,
+                None => return Ok(None),
+            },
+            Self::Stream { stream, position } => message_at(stream, *position, USUAL_METADATA_BYTES)?,
+            Self::Pipe(_) => return Ok(None),
+        };
+        Ok(match message {
+            Frame::Message(Message { header: Header::Batch(meta), .. }, _)
+            | Frame::Message(Message { header: Header::Dictionary { batch: meta, .. }, .. }, _) => meta.codec,
+            _ => None,
+        })
     }
 
     /// The positions of the record batches of a file that were not read yet; `None` for a stream.

@@ -8,7 +8,8 @@ use arrow_schema::{Metadata, SchemaRef};
 use crossdock_arrays::{DeviceBatch, Level, export_batch, export_schema, validate};
 use crossdock_memory::{Device, Memory, Result, Stream};
 use crossdock_plugin_api::{
-    BatchStream, Call, Error, Fragment, Honoured, Host, Input, Owned, Selection, Source, Validate, abi,
+    BatchStream, Call, Error, Fragment, Honoured, Host, Input, Options, Owned, Selection, Source, Validate,
+    abi,
 };
 
 use super::build::{Builder, Shape};
@@ -20,6 +21,7 @@ use super::loading::{Loading, Slots};
 use super::messages::{self, Messages, Next, Opened};
 use super::pipe;
 use super::selection::Needed;
+use crate::codec::Codec;
 use crate::footer_metadata;
 use crate::fragments::{self, Piece};
 use crate::limits::max_bytes_ahead;
@@ -59,6 +61,8 @@ pub struct Reader {
     needed: Needed,
     /// The number of needed rows, if it is known.
     n_rows: Option<u64>,
+    /// The compression of the input, if the caller needs it and it is known.
+    codec: Option<Codec>,
     /// Further slices of the last batch.
     slices: VecDeque<DeviceBatch>,
 }
@@ -146,6 +150,7 @@ impl Reader {
             batches: 0,
             needed: Needed::default(),
             n_rows: None,
+            codec: None,
             slices: VecDeque::new(),
         })
     }
@@ -392,6 +397,15 @@ impl BatchStream for Reader {
         Honoured { columns, rows: true, n_rows, ..Honoured::default() }
     }
 
+    fn write_options(&self) -> Options {
+        let name = match self.codec {
+            None => return Options::new(),
+            Some(Codec::Lz4) => "lz4",
+            Some(Codec::Zstd) => "zstd",
+        };
+        Options::new().with("compression", name)
+    }
+
     fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {
         export_schema(self.arrow_schema())
     }
@@ -443,6 +457,10 @@ impl Reader {
     pub fn select(&mut self, selection: &Selection) -> Result<()> {
         self.needed = Needed::new(&self.schema, selection).map_err(|e| with_source_name(e, &self.name))?;
         self.has_ended = self.needed.has_all_rows();
+        if selection.write_options {
+            // A malformed message is an error when it is read.
+            self.codec = self.messages.next_codec().ok().flatten();
+        }
         if selection.row_count {
             // A malformed message is an error when it is read, after the batches before it.
             let rows = self.messages.rows_of_batches(|| Ok(())).ok().flatten();

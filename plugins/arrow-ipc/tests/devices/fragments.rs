@@ -108,6 +108,24 @@ fn number_of_rows_is_stated_only_on_request_and_only_for_files() {
 }
 
 #[test]
+fn compression_of_the_input_is_stated_on_request() {
+    let tables = [everything(10, true), everything(20, false)];
+    for (form, codec) in FORMS.into_iter().flat_map(|form| CODECS.map(|codec| (form, codec))) {
+        let bytes = peer_writes(&tables, form, codec);
+        let rig = Rig::new();
+        for how in SOURCE_KINDS {
+            let options = |write_options| {
+                let selection = Selection { write_options, ..Selection::default() };
+                rig.open_piece(&bytes, how, Device::CPU, &selection, None).unwrap().write_options()
+            };
+            assert!(options(false).is_empty());
+            let expected = Some(codec).filter(|codec| *codec != "none" && how != SourceKind::Pipe);
+            assert_eq!(options(true).get("compression"), expected, "{form} {how:?}");
+        }
+    }
+}
+
+#[test]
 fn malformed_message_leaves_the_number_of_rows_unknown() {
     let mut bytes = peer_writes(&large()[..2], FILE, "none");
     // The metadata of the second record batch.

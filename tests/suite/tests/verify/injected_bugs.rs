@@ -74,6 +74,7 @@ pub const INJECTED_BUGS: &[InjectedBug] = &[
     ("ROW_COUNT_GUESSED", "importer.selection", "failed"),
     ("PREDICATE_NOT_APPLIED", "importer.filter", "failed"),
     ("MATCHING_ROW_PRUNED", "importer.filter", "failed"),
+    ("WRITE_OPTION_UNKNOWN", "importer.write_options", "failed"),
     ("FRAGMENTS_OVERLAP", "importer.fragments", "failed"),
     ("FRAGMENT_OMITTED", "importer.fragments", "failed"),
     ("FRAGMENT_ROWS_WRONG", "importer.fragments", "failed"),
