@@ -409,9 +409,9 @@ typedef struct crossdock_read_settings {
   size_t n_rows;
   uint64_t limit;      /* the maximum number of rows of the result */
   uint64_t batch_rows; /* the maximum number of rows of a batch; 0: the batches of the input */
-  /* Comparisons, all of which a row must fulfil: a column, an operator (== != < <= > >=) and a value
-   * of the column's type, for example "day >= 2024-02-29" or "point.x < 1.5". A null fulfils no
-   * comparison. `rows` are positions before the filters. */
+  /* Comparisons, all of which a row must fulfil: a column, an operator (== != < <= > >=) and a
+   * value of the column's type, for example "day >= 2024-02-29" or "point.x < 1.5". A null fulfils
+   * no comparison. `rows` are positions before the filters. */
   const crossdock_str* filters;
   size_t n_filters;
 } crossdock_read_settings;
@@ -492,9 +492,9 @@ crossdock_code crossdock_session_read_capsules(crossdock_session* session, cross
                                                crossdock_error* err);
 
 /*
- * [any-thread] Reads files of one schema, one after another, as a stream of batches on the session's
- * device. A thread reads batches ahead within the memory limit. The rows and the limit of the
- * settings apply to the rows of all files together.
+ * [any-thread] Reads files of one schema, one after another, as a stream of batches on the
+ * session's device. A thread reads batches ahead within the memory limit. The rows and the limit of
+ * the settings apply to the rows of all files together.
  *
  * session:  The session. The stream may outlive it.
  * paths:    Borrowed for the call. At least one; one path may be a pipe, several must be regular

@@ -23,8 +23,8 @@ unsafe fn scan<T: Release>(
 ) -> api::Code {
     let body = |handle: &SessionHandle| {
         arguments::check_not_null(out, "out")?;
-        // SAFETY: the header requires a list of `n_paths` valid texts, and settings that are NULL or
-        // have `struct_size` bytes, with valid texts and lists.
+        // SAFETY: the header requires a list of `n_paths` valid texts, and settings that are NULL
+        // or have `struct_size` bytes, with valid texts and lists.
         let (files, read) = unsafe {
             let paths = arguments::list(paths, n_paths, "the paths")?;
             let files = paths.iter().map(|path| arguments::path(*path, "a path")).collect::<Result<_>>()?;

@@ -117,13 +117,13 @@ pub struct Convert {
     /// \\ a backslash. a.b is the field b of the struct a, or, without such a field, the column a.b
     #[arg(long, value_name = "NAMES", value_parser = ColumnNames::parse)]
     columns: Option<ColumnNames>,
-    /// The rows to convert, as positions in all of IN: A:B, without the row B; A: to the end; :B from the
-    /// start. Several ranges are ascending and separated by commas
+    /// The rows to convert, as positions in all of IN: A:B, without the row B; A: to the end; :B
+    /// from the start. Several ranges are ascending and separated by commas
     #[arg(long, value_name = "A:B,...", value_parser = RowRanges::parse)]
     rows: Option<RowRanges>,
-    /// Converts only the rows that fulfil a comparison: a column, one of == != < <= > >=, and a value
-    /// of the column's type. May be given several times; all comparisons must hold. --rows are
-    /// positions before the filter
+    /// Converts only the rows that fulfil a comparison: a column, one of == != < <= > >=, and a
+    /// value of the column's type. May be given several times; all comparisons must hold. --rows
+    /// are positions before the filter
     #[arg(long, value_name = "COMPARISON", value_parser = parse_filter)]
     filter: Vec<Predicate>,
     /// The maximum number of rows to convert
@@ -145,8 +145,8 @@ pub struct Convert {
     /// An option of the formats of --via. May be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_option)]
     via_option: Vec<(String, String)>,
-    /// The compression of buffers, if the format of OUT supports it. By default, OUT has the compression
-    /// of IN if the same plugin reads and writes them, and IN is not a pipe
+    /// The compression of buffers, if the format of OUT supports it. By default, OUT has the
+    /// compression of IN if the same plugin reads and writes them, and IN is not a pipe
     #[arg(long, value_name = "CODEC", value_parser = ["none", "lz4", "zstd"])]
     compression: Option<String>,
     #[command(flatten)]

@@ -65,6 +65,7 @@ mod readiness;
 mod reclaimer;
 mod refusal;
 pub mod registry;
+mod row_ranges;
 mod scan;
 mod selection;
 mod session;

@@ -50,13 +50,14 @@ pub struct ReadOptions {
     pub limit: Option<u64>,
     /// The maximum number of rows of a batch; 0 for the batches of the input.
     pub batch_rows: u64,
-    /// The token of a fragment of the input ([`crate::Fragment::token`]); `None` for the whole input.
-    /// `rows` are positions in the fragment.
+    /// The token of a fragment of the input ([`crate::Fragment::token`]); `None` for the whole
+    /// input. `rows` are positions in the fragment.
     pub fragment: Option<Arc<[u8]>>,
-    /// Whether [`Reader::n_rows`] is needed, also if the importer reads a few bytes for each batch to
-    /// find it.
+    /// Whether [`Reader::n_rows`] is needed, also if the importer reads a few bytes for each batch
+    /// to find it.
     pub row_count: bool,
-    /// Whether [`Reader::write_options`] is needed, also if the importer reads a few bytes to find it.
+    /// Whether [`Reader::write_options`] is needed, also if the importer reads a few bytes to find
+    /// it.
     pub write_options: bool,
     /// Receives the bytes read so far, and the total (0 if unknown).
     pub progress: Option<Arc<Progress>>,
@@ -275,8 +276,8 @@ impl Reader {
         self.remaining.position()
     }
 
-    /// Options with which a writer stores data as the input does, such as its compression. A format of
-    /// the same plugin may have these options.
+    /// Options with which a writer stores data as the input does, such as its compression. A format
+    /// of the same plugin may have these options.
     pub fn write_options(&self) -> &Options {
         &self.write_options
     }

@@ -11,8 +11,8 @@ use crossdock_plugin_api::{Error as ApiError, Honoured, Result as ApiResult, Sel
 
 use crate::error::{Error, Result};
 use crate::filter::{Condition, Filter, Predicate};
-use crate::fragments::rows::{compose, count, within};
 use crate::reader::ReadOptions;
+use crate::row_ranges::{compose, count, within};
 
 /// The name of a column, or of a field of nested structs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -302,8 +302,8 @@ impl Remaining {
         self.rows.n_rows()
     }
 
-    /// The number of rows of the result if the stream returns `n_rows` rows; `None` if it depends on
-    /// the rows.
+    /// The number of rows of the result if the stream returns `n_rows` rows; `None` if it depends
+    /// on the rows.
     pub fn count(&self, n_rows: u64) -> Option<u64> {
         if self.filter.is_some() || self.result.ranges.is_some() {
             return None;

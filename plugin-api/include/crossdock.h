@@ -468,8 +468,8 @@ typedef struct crossdock_batch_stream {
    * CROSSDOCK_PRUNES_ROWS is set. The host applies the other predicates. */
   uint64_t exact_predicates;
   /* Options for writing the format, with which a writer stores data as the input does, such as its
-   * compression. A host uses them as defaults if it writes a format of the same plugin that has these
-   * options. Valid until the stream is released. May be absent; needed only if
+   * compression. A host uses them as defaults if it writes a format of the same plugin that has
+   * these options. Valid until the stream is released. May be absent; needed only if
    * CROSSDOCK_READ_WRITE_OPTIONS is set in the request. */
   const crossdock_option* write_options;
   size_t n_write_options;
@@ -592,14 +592,14 @@ typedef struct crossdock_predicate {
 /* The caller uses crossdock_batch_stream.n_rows. Set it if the metadata of the input contains the
  * number of rows, also if this takes several small reads. */
 #define CROSSDOCK_READ_ROW_COUNT 8u
-/* The caller uses crossdock_batch_stream.write_options. Set them if this takes at most one small read
- * of a source of known length. */
+/* The caller uses crossdock_batch_stream.write_options. Set them if this takes at most one small
+ * read of a source of known length. */
 #define CROSSDOCK_READ_WRITE_OPTIONS 16u
 
 /* What a caller reads. An importer may ignore `columns`, `rows`, `predicates` and the sizes of
  * batches. The host then drops columns and rows itself. An importer that honours `columns` returns
- * all of them and no others; an importer that honours `rows` returns exactly these rows. An importer
- * that prunes rows must return each requested row that fulfils all predicates. */
+ * all of them and no others; an importer that honours `rows` returns exactly these rows. An
+ * importer that prunes rows must return each requested row that fulfils all predicates. */
 typedef struct crossdock_read_request {
   size_t struct_size;
   crossdock_str format; /* the name of one of the importer's formats */
@@ -683,8 +683,8 @@ typedef struct crossdock_importer {
   crossdock_code (*open)(crossdock_instance*, const crossdock_call* call, const crossdock_read_request* request,
                          crossdock_batch_stream* out, crossdock_error* err);
   /* Lists pieces of an input that can be read independently. In the order of the list, the pieces
-   * contain each row of the input exactly once, in the order of the input. [any-thread] Nullable: an
-   * input is then one piece.
+   * contain each row of the input exactly once, in the order of the input. [any-thread] Nullable:
+   * an input is then one piece.
    * @param request  as for `open`, also the ownership of the input, which is a source of known
    *                 length; `fragment` is NULL; the columns, rows and sizes of batches are ignored
    * @param out      the list, owned by the caller; may be empty if the input has no rows */

@@ -120,8 +120,8 @@ impl Conversion {
         self
     }
 
-    /// Gives the output the options of the input that [`Self::write_options`] do not set, such as its
-    /// compression, if the same plugin reads and writes and knows them.
+    /// Gives the output the options of the input that [`Self::write_options`] do not set, such as
+    /// its compression, if the same plugin reads and writes and knows them.
     pub fn keep_options(mut self) -> Self {
         self.keeps_options = true;
         self
@@ -145,8 +145,8 @@ impl Conversion {
         self.run_from(|session, read| Ok(Origin::Reader(Box::new(session.read(input, read)?))), output)
     }
 
-    /// Converts files of one schema to one output, one after another. The rows and the limit apply to
-    /// the rows of all files together. In the report, the stage "read" includes moves to the
+    /// Converts files of one schema to one output, one after another. The rows and the limit apply
+    /// to the rows of all files together. In the report, the stage "read" includes moves to the
     /// session's device. `map`: whether the files may be mapped.
     ///
     /// # Errors

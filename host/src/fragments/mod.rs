@@ -1,6 +1,5 @@
 //! Lists the pieces of an input that can be read independently.
 
-pub(crate) mod rows;
 mod statistics;
 mod token;
 

@@ -36,8 +36,8 @@ impl Session {
     }
 }
 
-/// Checks for Arrow's statistics schema. Names of nested fields are not compared, because Arrow does
-/// not fix them.
+/// Checks for Arrow's statistics schema. Names of nested fields are not compared, because Arrow
+/// does not fix them.
 ///
 /// # Errors
 /// An internal error that names the columns, because a plugin made the schema.

@@ -15,9 +15,9 @@ pub struct RecordBatches {
 }
 
 impl Scan {
-    /// Begins to read the table as record batches. Their contents are validated, because arrow-rs does
-    /// not validate them. Batches on a device are copied to host memory; record batches share the
-    /// buffers of batches that are already there.
+    /// Begins to read the table as record batches. Their contents are validated, because arrow-rs
+    /// does not validate them. Batches on a device are copied to host memory; record batches share
+    /// the buffers of batches that are already there.
     ///
     /// # Errors
     /// Like [`Scan::batches`].

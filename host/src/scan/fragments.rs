@@ -8,8 +8,9 @@ use crossdock_arrays::DeviceBatch;
 use super::description::{ScanOptions, ScanSource};
 use super::{Scan, run};
 use crate::error::{Error, Result};
-use crate::fragments::{Piece, Token, rows};
+use crate::fragments::{Piece, Token};
 use crate::reader::ReadOptions;
+use crate::row_ranges;
 use crate::selection::limited;
 use crate::session::Session;
 use crate::source::Input;
@@ -44,8 +45,9 @@ impl Fragment {
         &self.options
     }
 
-    /// Names the rows of the fragment, for [`ReadOptions::fragment`]. Tokens may come from untrusted
-    /// sources: a token that is damaged or belongs to another input, plugin or version is an error.
+    /// Names the rows of the fragment, for [`ReadOptions::fragment`]. Tokens may come from
+    /// untrusted sources: a token that is damaged or belongs to another input, plugin or version is
+    /// an error.
     pub fn token(&self) -> &[u8] {
         &self.token
     }
@@ -61,8 +63,8 @@ impl Fragment {
         self.bytes
     }
 
-    /// Statistics in Arrow's statistics schema, in host memory, if the format has them. They describe
-    /// all columns and rows of the piece of the input in which the fragment's rows are.
+    /// Statistics in Arrow's statistics schema, in host memory, if the format has them. They
+    /// describe all columns and rows of the piece of the input in which the fragment's rows are.
     pub fn statistics(&self) -> Option<&Table> {
         self.statistics.as_ref()
     }
@@ -78,7 +80,8 @@ impl Fragment {
     /// Describes the fragment's table in another session.
     ///
     /// # Errors
-    /// Like [`Fragment::scan`]; [`Error::Usage`] if this session reads the input with another plugin.
+    /// Like [`Fragment::scan`]; [`Error::Usage`] if the session reads the input with another
+    /// plugin.
     pub fn scan_in(&self, session: &Session) -> Result<Scan> {
         session.scan(self.source.clone(), self.options.clone())
     }
@@ -93,8 +96,9 @@ impl Scan {
     /// fragment.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the input can be read only once, if the scan has a filter and a limit, or if rows of several files are
-    /// requested and the position of a file's first row is unknown; the errors of opening.
+    /// [`Error::Usage`] if the input can be read only once, if the scan has a filter and a limit,
+    /// or if rows of several files are requested and the position of a file's first row is unknown;
+    /// the errors of opening.
     pub fn fragments(&self) -> Result<Vec<Fragment>> {
         if self.is_once() {
             return Err(Error::usage(
@@ -165,14 +169,14 @@ impl Listing<'_> {
                 ))
             })?;
             let end = n_rows.map(|n_rows| begin.saturating_add(n_rows));
-            let rows = rows::within(ranges, begin..end.unwrap_or(u64::MAX));
+            let rows = row_ranges::within(ranges, begin..end.unwrap_or(u64::MAX));
             self.begin = end;
             if rows.is_empty() {
                 return Ok(());
             }
             if n_rows.is_none_or(|n_rows| rows != [0..n_rows]) {
-                n_rows = n_rows.map(|_| rows::count(&rows));
-                token.rows = rows::compose(token.rows.as_deref(), Some(rows));
+                n_rows = n_rows.map(|_| row_ranges::count(&rows));
+                token.rows = row_ranges::compose(token.rows.as_deref(), Some(rows));
             }
         }
         let scan = self.scan;

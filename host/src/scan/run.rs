@@ -10,8 +10,8 @@ use crossdock_arrays::DeviceBatch;
 
 use super::description::{Description, ScanSource};
 use crate::error::{Error, Result};
-use crate::fragments::rows::within;
 use crate::reader::{ReadOptions, Reader};
+use crate::row_ranges::within;
 use crate::selection::{Rows, limited};
 use crate::session::Session;
 use crate::source::Input;
@@ -191,8 +191,8 @@ impl Run {
         }
     }
 
-    /// Opens one of several inputs, of which the rows `rest` are requested. `None` if it has none of
-    /// these rows; then only its metadata was read.
+    /// Opens one of several inputs, of which the rows `rest` are requested. `None` if it has none
+    /// of these rows; then only its metadata was read.
     fn open_rows(&mut self, input: Input, rest: Vec<Range<u64>>) -> Result<Option<Reader>> {
         let counted = ReadOptions { filter: Vec::new(), row_count: true, ..without_rows(&self.read) };
         let reader = self.open(input.clone(), &counted)?;

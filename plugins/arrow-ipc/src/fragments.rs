@@ -7,8 +7,8 @@ use crossdock_plugin_api::Error;
 
 use crate::wire::Block;
 
-/// The minimum size of a fragment, unless the file ends. Opening a fragment reads the footer and the
-/// dictionaries again, which must take little time compared to reading the fragment.
+/// The minimum size of a fragment, unless the file ends. Opening a fragment reads the footer and
+/// the dictionaries again, which must take little time compared to reading the fragment.
 const MIN_BYTES: u64 = 16 << 20;
 
 /// Divides record batches into ranges of consecutive batches of at least [`MIN_BYTES`] bytes. Only

@@ -167,8 +167,8 @@ impl Scan {
     }
 
     /// Lists parts of the table that can be read independently, also by other processes. Together
-    /// they contain each row of the table once, in its order. If the scan has rows or a limit, parts
-    /// without requested rows are left out. The source must be files or bytes.
+    /// they contain each row of the table once, in its order. If the scan has rows or a limit,
+    /// parts without requested rows are left out. The source must be files or bytes.
     fn fragments<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let state = self.0.get()?;
         let (session, source, keywords) = &state.origin;

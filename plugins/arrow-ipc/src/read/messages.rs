@@ -322,8 +322,8 @@ impl Messages {
         }
     }
 
-    /// The codec of the next message, if the source is not a pipe and the message has one. Reads only
-    /// the metadata of the message.
+    /// The codec of the next message, if the source is not a pipe and the message has one. Reads
+    /// only the metadata of the message.
     pub fn next_codec(&self) -> Result<Option<Codec>> {
         let message = match self {
             Self::File { file, blocks, .. } => match blocks.as_slice().first() {
@@ -358,8 +358,8 @@ impl Messages {
         }
     }
 
-    /// The number of rows of each record batch of a file, from the metadata of its message, which is
-    /// read with one small read. `None` for a stream.
+    /// The number of rows of each record batch of a file, from the metadata of its message, which
+    /// is read with one small read. `None` for a stream.
     pub fn rows_of_batches(&self, check: impl Fn() -> Result<()>) -> Result<Option<Vec<u64>>> {
         let (Self::File { file, .. }, Some(blocks)) = (self, self.batches()) else { return Ok(None) };
         let rows = |block: &Block| {

@@ -60,7 +60,8 @@ fn convert_keeps_the_compression_of_its_input_by_default() {
         convert(&["--compression", codec, text(&sample()), text(&first)]);
         convert(&[text(&first), text(&second)]);
         assert!(bytes(&first) == bytes(&second), "{codec}");
-        // The format of the output may be another one of the plugin, and there may be several inputs.
+        // The format of the output may be another one of the plugin, and there may be several
+        // inputs.
         convert(&[text(&first), text(&stream)]);
         convert(&[text(&stream), text(&second)]);
         assert!(bytes(&first) == bytes(&second), "{codec}");
