@@ -163,8 +163,13 @@ impl Remaining {
         self.rows.next()
     }
 
-    /// Adds a batch of the stream.
-    pub fn add(&mut self, batch: DeviceBatch) -> ApiResult<()> {
+    /// Whether the host selects no rows and splits no batches.
+    pub fn has_all_rows(&self) -> bool {
+        self.rows.ranges.is_none() && self.rows.batch_rows == 0
+    }
+
+    /// The requested columns of a batch of the stream.
+    pub fn columns_of(&self, batch: DeviceBatch) -> ApiResult<DeviceBatch> {
         let mut batch = match &self.columns {
             Some((projection, schema)) => projection.batch(&batch, schema)?,
             None => batch,
@@ -172,6 +177,12 @@ impl Remaining {
         if let Some((indices, schema)) = &self.order {
             batch = batch.select(indices)?.with_schema(schema.clone())?;
         }
+        Ok(batch)
+    }
+
+    /// Adds a batch of the stream.
+    pub fn add(&mut self, batch: DeviceBatch) -> ApiResult<()> {
+        let batch = self.columns_of(batch)?;
         self.rows.add(batch)
     }
 

@@ -282,6 +282,19 @@ typedef struct crossdock_batch {
   /* The key-value metadata of this batch, encoded as ArrowSchema.metadata, or NULL. Valid as long
    * as the array. */
   const char* metadata;
+  /* The address of the number of rows, or NULL. Producers that know this number only on the device
+   * set it. The address is on the device of the array, a multiple of 8, valid as long as the array,
+   * and the number is ready when the array is. `array.array.length` is then a capacity: all arrays
+   * and `buffer_sizes` describe this many rows, and the number of rows is 0 to the capacity. The
+   * contents of the rows behind the number are undefined, including their offsets, and
+   * `null_count` is 0 or -1 unless it is correct for all rows of the capacity.
+   *
+   * Only the batches of crossdock_batch_stream.get_next, and the batches that
+   * crossdock_writer.write receives for a format with CROSSDOCK_FORMAT_DEVICE_ROWS, may have such
+   * an address. In all other batches it is NULL. The consumer compares the number with the capacity
+   * before it uses the number. It reads the number only when it needs the length, because the read
+   * waits for the device. */
+  const int64_t* n_rows_device;
 } crossdock_batch;
 
 /* A foreign object and its type. `name` is the name that Python capsules with such objects have:
@@ -471,13 +484,17 @@ typedef struct crossdock_option_info {
 
 #define CROSSDOCK_FORMAT_BYTES 1u    /* is read from a source or written to a sink */
 #define CROSSDOCK_FORMAT_CAPSULES 2u /* is read from capsules or written as capsules */
+/* The writers accept batches whose number of rows is on the device (crossdock_batch.n_rows_device)
+ * and write only these rows. Without this flag, the host reads the number and passes these rows.
+ * The host also does this if a column has another layout than values of a fixed width. */
+#define CROSSDOCK_FORMAT_DEVICE_ROWS 4u
 
 /* A format that an importer reads or an exporter writes. Valid as long as the instance. */
 typedef struct crossdock_format {
   size_t struct_size;
   crossdock_str name;        /* "arrow-ipc-file" */
   crossdock_str description; /* one line for users: what the format stores, and what it cannot */
-  uint32_t flags;            /* CROSSDOCK_FORMAT_BYTES, CROSSDOCK_FORMAT_CAPSULES */
+  uint32_t flags;            /* CROSSDOCK_FORMAT_* */
   uint32_t reserved;
   const crossdock_magic* magics; /* alternatives; none: the format is not recognised by its bytes */
   size_t n_magics;

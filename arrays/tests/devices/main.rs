@@ -9,6 +9,7 @@ mod decode_dictionary;
 mod every_type;
 mod launches;
 mod lifetimes;
+mod pending;
 mod printing;
 mod take;
 mod validation;

@@ -451,6 +451,8 @@ impl From<FormatParts> for Format {
             magics: parts.magics,
             endings: parts.endings,
             device_types: parts.device_types,
+            // Messages have no counters: the host reads the number of rows first.
+            device_rows: false,
             options: parts.options.into_iter().map(option).collect(),
         }
     }
