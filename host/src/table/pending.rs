@@ -77,7 +77,8 @@ impl PendingTable {
             }
             Ok(batch)
         };
-        let batch = rows().map_err(in_table)?;
+        let failed = |error| Error::data("cannot return the rows of the table", error);
+        let batch = rows().map_err(failed)?;
         let table = Table::from_batches(&self.session, self.schema().clone(), vec![batch])?;
         Ok(self.table.get_or_init(|| table))
     }
