@@ -207,5 +207,6 @@ pub const CANDIDATE_REFUSED: u32 = 1;
 pub const CANDIDATE_SHADOWED: u32 = 2;
 
 pub const READ_LIMIT: u32 = 4;
+pub const READ_DEVICE_ROWS: u32 = 256;
 
 pub const SESSION_VALIDATE: u32 = 1;
