@@ -44,6 +44,7 @@ impl Plugin for BadCitizen {
         let formats = FORMATS.iter().map(|name| {
             let mut format = Format::new(name, "panics in the function of its name");
             format.bytes = true;
+            format.device_rows = *name == "three-of-five";
             format.endings = vec![format!(".{name}")];
             format.magics = vec![(0, name.as_bytes().to_vec())];
             format
