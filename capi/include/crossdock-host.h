@@ -392,8 +392,8 @@ typedef struct crossdock_read_settings {
   void* progress_data;
   /*
    * Which of the following fields apply: CROSSDOCK_READ_COLUMNS, CROSSDOCK_READ_ROWS and
-   * CROSSDOCK_READ_LIMIT; and CROSSDOCK_READ_DEVICE_ROWS. Without these flags, all columns and rows are read. Capsules are always
-   * read completely.
+   * CROSSDOCK_READ_LIMIT; and CROSSDOCK_READ_DEVICE_ROWS. Without these flags, all columns and rows
+   * are read. Capsules are always read completely.
    */
   uint32_t flags;
   uint32_t reserved;

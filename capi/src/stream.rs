@@ -124,8 +124,8 @@ unsafe extern "C" fn get_next(
             arguments::check_out(out)?;
             check_cancelled(call)?;
         }
-        // SAFETY: `check_out` accepted `out`, which begins with its `struct_size`. A size of 0 stands
-        // for the whole struct.
+        // SAFETY: `check_out` accepted `out`, which begins with its `struct_size`. A size of 0
+        // stands for the whole struct.
         let bytes = unsafe { (&raw const (*out).struct_size).read() };
         let has_counter = bytes == 0 || bytes >= std::mem::offset_of!(api::Batch, n_rows_device) + 8;
         let batch = match exported.next(has_counter)? {

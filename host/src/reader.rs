@@ -266,9 +266,10 @@ impl Reader {
         self.move_to_session(batch).map(Some)
     }
 
-    /// Like [`Self::next`], but does not wait for a number of rows that is on the device. The number
-    /// is read if the host needs it: to select rows or split batches, to move the batch to another
-    /// device, to validate contents, or to check a number of rows that the plugin states.
+    /// Like [`Self::next`], but does not wait for a number of rows that is on the device. The host
+    /// reads the number if it needs the number: to select rows or split batches, to move the batch
+    /// to another device, to validate contents, or to check a number of rows that the plugin
+    /// states.
     ///
     /// # Errors
     /// The errors of [`Self::next`].

@@ -175,8 +175,8 @@ impl Reader {
                 "the counter of a batch's rows is at {address:#x}, expected a multiple of 8 in the address space"
             )));
         }
-        // SAFETY: the counter of a valid batch is an integer of 8 bytes on the array's device. It is
-        // ready with the array and lives as long as the array, which the owner keeps alive.
+        // SAFETY: the counter of a valid batch is an integer of 8 bytes on the array's device. It
+        // is ready with the array and lives as long as the array, which the owner keeps alive.
         Ok(Some(unsafe { Buffer::foreign(&self.owner, self.device, address, Some(8), self.ready.clone()) }))
     }
 

@@ -25,8 +25,9 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Prepares the arrays of one batch on `device`, and the counter of its rows. Launches kernels or blocks only if a null
-    /// count is unknown, if buffers have different events, or if CPU buffers are not ready yet.
+    /// Prepares the arrays of one batch on `device`, and the counter of its rows. Launches kernels
+    /// or blocks only if a null count is unknown, if buffers have different events, or if CPU
+    /// buffers are not ready yet.
     pub(super) fn new(
         arrays: &[&DeviceArray],
         counter: Option<&Buffer>,

@@ -13,9 +13,9 @@ use crate::session::Session;
 /// A table of one batch whose number of rows is known only on its device, as in engines with
 /// over-allocated buffers.
 ///
-/// The columns have room for [`PendingTable::capacity`] rows, and a counter on the device states the
-/// number of rows. [`PendingTable::table`] reads the counter once. All other functions do not wait
-/// for the device.
+/// The columns have room for [`PendingTable::capacity`] rows, and a counter on the device states
+/// the number of rows. [`PendingTable::table`] reads the counter once. All other functions do not
+/// wait for the device.
 pub struct PendingTable {
     session: Session,
     batch: PendingBatch,
@@ -58,13 +58,13 @@ impl PendingTable {
         self.batch.known_rows().map(|rows| rows as u64)
     }
 
-    /// Returns the table. The first call waits until the counter is ready, and reads it. Later calls
-    /// return the same table.
+    /// Returns the table. The first call waits until the counter is ready, and reads it. Later
+    /// calls return the same table.
     ///
     /// # Errors
-    /// [`Error::Data`] if the counter is negative or above the capacity, or if the session validates
-    /// contents and the rows are malformed. [`Error::Device`] or [`Error::Data`] if the device
-    /// failed, or if the session's stream is under graph capture.
+    /// [`Error::Data`] if the counter is negative or above the capacity, if the session validates
+    /// contents and the rows are malformed, if the device failed, or if the session's stream is
+    /// under graph capture.
     pub fn table(&self) -> Result<&Table> {
         if let Some(table) = self.table.get() {
             return Ok(table);
@@ -98,8 +98,8 @@ impl PendingTable {
         Table::from_batches(&self.session, self.schema().clone(), vec![self.batch.padded().clone()])
     }
 
-    /// Returns the columns at `indices`, in the order of `indices`. The result shares the buffers and
-    /// the counter.
+    /// Returns the columns at `indices`, in the order of `indices`. The result shares the buffers
+    /// and the counter.
     ///
     /// # Errors
     /// [`Error::Usage`] if an index is out of range.
