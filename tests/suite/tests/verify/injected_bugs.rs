@@ -49,8 +49,10 @@ pub const INJECTED_BUGS: &[InjectedBug] = &[
     ("METADATA_DROPPED", "exporter.schema", "failed"),
     ("NULLS_EXPORTED_AS_VALUES", "exporter.values", "failed"),
     ("COPY_CALLED_ZERO_COPY", "exporter.zero_copy", "failed"),
+    ("DEVICE_ROWS_IGNORED", "exporter.device_rows", "failed"),
     ("SINK_ERROR_IGNORED", "exporter.failing_sink", "failed"),
     // Reading.
+    ("ROWS_ABOVE_CAPACITY", "importer.device_rows", "failed"),
     ("COLUMN_DROPPED", "importer.schema", "failed"),
     ("ALL_REFUSED", "importer.schema", "failed"),
     ("LAST_ROW_DROPPED", "importer.values", "failed"),
