@@ -111,7 +111,7 @@ impl Plugin for Mini {
         let padded = Format {
             bytes: true,
             magics: vec![(0, b"PADD".to_vec())],
-            endings: vec![".minip".into()],
+            extensions: vec![".minip".into()],
             device_rows: true,
             ..Format::new("mini-padded", "i32 values and padding")
         };
