@@ -6,10 +6,12 @@ use crossdock_arrays::{IntType, PendingBatch, count_rows, export_pending};
 use super::super::case::{Case, Check, failed};
 use super::super::context::CaseContext;
 use super::super::counted_objects::ReleaseCounts;
+use super::super::encoded_trees::trees;
 use super::super::round_trip::{self, Readable, WriterOutput};
 use super::super::subject::{Subject, invalid_array};
 use super::super::tables::FORMS;
 use super::super::test_io::TestSink;
+use super::encoding;
 
 /// The case of importers. It precedes the cases that read tables.
 pub const IMPORTER: &[Case] = &[Case {
@@ -30,6 +32,29 @@ pub const EXPORTER: &[Case] = &[Case {
     on_devices: true,
     check: exporter,
 }];
+
+/// The case of encodings. It precedes the cases that decode samples.
+pub const ENCODING: &[Case] = &[Case {
+    name: "encoding.device_rows",
+    rule: "The number of rows of a decoded batch is the length of its array, not a number on the device.",
+    spec_ref: "crossdock_batch.n_rows_device",
+    depends_on: &["interfaces.answers", "errors.message"],
+    on_devices: true,
+    check: decoder,
+}];
+
+fn decoder(context: &CaseContext) -> Check {
+    encoding::own_samples(context)?;
+    let subject = context.subject()?;
+    for tree in trees(context, &subject)? {
+        // Other cases report nodes that cannot be decoded.
+        let Ok(batch) = tree.decode_once(context, &subject) else { continue };
+        if !batch.raw.n_rows_device.is_null() {
+            return Err(failed(&tree.place, "n_rows_device to be NULL", "an address"));
+        }
+    }
+    Ok(())
+}
 
 fn importer(context: &CaseContext) -> Check {
     let subject = context.subject()?;

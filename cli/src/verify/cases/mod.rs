@@ -29,7 +29,7 @@ use aliases::ALIASES;
 
 /// All cases. Each case follows the cases that it depends on.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    let groups: [&'static [Case]; 22] = [
+    let groups: [&'static [Case]; 23] = [
         entry::CASES,
         interfaces::CASES,
         errors::CASES,
@@ -37,6 +37,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         device_rows::IMPORTER,
         importer::CASES,
         device_rows::EXPORTER,
+        device_rows::ENCODING,
         selection::CASES,
         stream_schemas::CASES,
         ipc::CASES,

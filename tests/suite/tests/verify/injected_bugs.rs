@@ -134,6 +134,7 @@ pub const INJECTED_BUGS: &[InjectedBug] = &[
     // Encodings.
     ("ANY_ENCODING", "encoding.unknown_id", "failed"),
     ("LOOKS_AT_DEVICE_MEMORY", "encoding.malformed_nodes", "crashed"),
+    ("DECODED_COUNTS_ROWS", "encoding.device_rows", "failed"),
     ("PROGRAM_DIFFERS", "encoding.samples", "failed"),
     ("ASSERTS_ON_NODES", "encoding.changed_samples", "crashed"),
     ("PANICS_ON_NODES", "encoding.malformed_nodes", "failed"),
