@@ -47,6 +47,7 @@ pub fn layouts() -> Vec<StructLayout> {
         "crossdock_capsules" = Capsules { struct_size, capsules, n_capsules, release, private_data }
         "crossdock_source" = Source { struct_size, bytes, name, read_at, map, retain_map, release_map, map_private, release, private_data }
         "crossdock_sink" = Sink { struct_size, name, write, release, private_data }
+        "crossdock_cancel" = Cancel { is_set, reserved, struct_size, wait, subscribe, unsubscribe, private_data }
         "crossdock_call" = Call { struct_size, device, stream, cancel, progress, progress_data, byte_budget, validate, reserved }
         "crossdock_batch_stream" = BatchStream { struct_size, get_schema, get_next, release, private_data, honoured, reserved, n_rows }
         "crossdock_writer" = Writer { struct_size, write, finish, release, private_data }
