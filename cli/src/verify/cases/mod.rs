@@ -43,6 +43,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         hostile_bytes::CASES,
         call_settings::CASES,
         cancelled_midway::CASES,
+        woken_read::CASES,
         structs::CASES,
         concurrency::CASES,
         locks::CASES,
@@ -72,6 +73,7 @@ pub fn is_exclusive(case: &Case) -> bool {
 
 #[cfg(test)]
 mod tests {
+mod woken_read;
     use std::collections::HashSet;
 
     use super::*;
