@@ -22,6 +22,7 @@ mod selection;
 mod stream_schemas;
 mod structs;
 mod tensors;
+mod woken_read;
 
 use super::case::Case;
 use aliases::ALIASES;
@@ -73,7 +74,6 @@ pub fn is_exclusive(case: &Case) -> bool {
 
 #[cfg(test)]
 mod tests {
-mod woken_read;
     use std::collections::HashSet;
 
     use super::*;

@@ -111,8 +111,7 @@ fn woken_read(context: &CaseContext) -> Check {
         let expected_schema = round_trip::expected_schema(&readable, &schema);
         for length in [bytes.len() / 8, bytes.len() / 2, bytes.len().saturating_sub(1)] {
             let place = format!("'{}' from a pipe without bytes after {length}", readable.format.name);
-            let read =
-                read_cancelled(&subject, &readable, expected_schema.as_ref(), &bytes[..length]);
+            let read = read_cancelled(&subject, &readable, expected_schema.as_ref(), &bytes[..length]);
             // A format that cannot be read from a pipe waits for nothing.
             let Some((result, delay)) = read else { continue };
             has_waited = true;
