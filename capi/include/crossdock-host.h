@@ -407,11 +407,17 @@ typedef struct crossdock_read_settings {
    * the end of the input do not exist, which is not an error. */
   const crossdock_row_range* rows;
   size_t n_rows;
-  uint64_t limit;      /* the maximum number of rows */
+  uint64_t limit;      /* the maximum number of rows of the result */
   uint64_t batch_rows; /* the maximum number of rows of a batch; 0: the batches of the input */
+  /* Comparisons, all of which a row must fulfil: a column, an operator (== != < <= > >=) and a value
+   * of the column's type, for example "day >= 2024-02-29" or "point.x < 1.5". A null fulfils no
+   * comparison. `rows` are positions before the filters. */
+  const crossdock_str* filters;
+  size_t n_filters;
 } crossdock_read_settings;
 
-#define CROSSDOCK_READ_LIMIT 4u
+/* A flag of crossdock_read_settings. It is none of the flags of crossdock_read_request. */
+#define CROSSDOCK_READ_LIMIT 65536u
 
 /*
  * [any-thread] Reads a file. A regular file is mapped. Other programs must not truncate it while

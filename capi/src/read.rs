@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use crossdock::source::Input;
-use crossdock::{ColumnName, ReadOptions, Reader};
+use crossdock::{ColumnName, Predicate, ReadOptions, Reader};
 use crossdock_plugin_api::{Capsule, Error, Owned, Result, Selection, Source, abi as api, sized_struct};
 
 use crate::abi::{READ_LIMIT, ReadSettings, ReleaseData};
@@ -61,7 +61,7 @@ unsafe fn request(settings: &ReadSettings) -> Result<ReadOptions> {
         )));
     }
     let raw = api::ReadRequest {
-        flags: settings.flags,
+        flags: settings.flags & !READ_LIMIT,
         columns: settings.columns,
         n_columns: settings.n_columns,
         rows: settings.rows,
@@ -70,7 +70,11 @@ unsafe fn request(settings: &ReadSettings) -> Result<ReadOptions> {
     };
     // SAFETY: the caller guarantees valid lists.
     let Selection { columns, rows, .. } = unsafe { Selection::from_raw(&raw) }?;
+    // SAFETY: the caller guarantees valid lists.
+    let filters = unsafe { arguments::names(settings.filters, settings.n_filters, "filters") }?;
+    let filter = filters.iter().map(|text| Predicate::parse(text).map_err(error::from_host));
     Ok(ReadOptions {
+        filter: filter.collect::<Result<_>>()?,
         columns: columns.map(|paths| paths.into_iter().map(ColumnName::Path).collect()),
         rows,
         limit: (settings.flags & READ_LIMIT != 0).then_some(settings.limit),

@@ -64,8 +64,12 @@ impl From<String> for ColumnName {
 pub(crate) struct Request {
     /// The columns in the order of the result; `None` for all columns.
     pub columns: Option<Vec<ColumnName>>,
+    /// The paths of `columns`.
+    column_paths: Vec<Vec<String>>,
     /// The conditions on rows.
     pub filter: Vec<Predicate>,
+    /// The paths of the columns of `filter`.
+    filter_paths: Vec<Vec<String>>,
     /// The requested rows, as positions in the stream before any condition.
     pub rows: Option<Vec<Range<u64>>>,
     /// The maximum number of rows that fulfil the filter; `None` if `rows` include the limit.
@@ -88,14 +92,16 @@ impl Request {
         let rows = limited(rows.as_deref(), in_rows)?;
         let mut request = Self {
             columns: columns.clone(),
+            column_paths: columns.iter().flatten().map(ColumnName::path).collect(),
             filter: filter.clone(),
+            filter_paths: filter.iter().map(|predicate| predicate.column.path()).collect(),
             rows: rows.clone(),
             limit,
             selection: Selection { rows, batch_rows: *batch_rows, ..Selection::default() },
             batch_rows: *batch_rows,
             knows_positions: false,
         };
-        request.selection.columns = request.needed_columns(ColumnName::path);
+        request.selection.columns = request.needed_columns();
         Ok(request)
     }
 
@@ -110,14 +116,20 @@ impl Request {
         self
     }
 
+    /// Finds the columns in the schema of the whole input.
+    fn resolve(&mut self, schema: &SchemaRef) {
+        self.column_paths = self.columns.iter().flatten().map(|name| name.resolve(schema)).collect();
+        self.filter_paths = self.filter.iter().map(|predicate| predicate.column.resolve(schema)).collect();
+    }
+
     /// The paths of the requested columns and of the columns of the filter; `None` for all columns.
-    fn needed_columns(&self, path: impl Fn(&ColumnName) -> Vec<String>) -> Option<Vec<Vec<String>>> {
-        let mut paths: Vec<Vec<String>> = self.columns.as_ref()?.iter().map(&path).collect();
-        for predicate in &self.filter {
-            let path = path(&predicate.column);
+    fn needed_columns(&self) -> Option<Vec<Vec<String>>> {
+        self.columns.as_ref()?;
+        let mut paths = self.column_paths.clone();
+        for path in &self.filter_paths {
             if !paths.iter().any(|other| path.starts_with(other)) {
-                paths.retain(|other| !other.starts_with(&path));
-                paths.push(path);
+                paths.retain(|other| !other.starts_with(path));
+                paths.push(path.clone());
             }
         }
         Some(paths)
@@ -167,8 +179,8 @@ pub(crate) struct Remaining {
 
 impl Remaining {
     /// `schema` is the stream's schema. It is replaced by the schema of the requested columns.
-    /// `request.selection.columns` is replaced by the paths of the columns if the stream has all
-    /// columns, because only then the columns of dotted names are known.
+    /// `request.selection.columns` is replaced by the paths of the columns, because the columns of
+    /// dotted names are known only if the stream has all columns.
     /// `request.selection.predicates` is replaced by the conditions for an importer, in the types
     /// of the schema. `stream` is the stream on which the filter runs.
     ///
@@ -184,15 +196,10 @@ impl Remaining {
     ) -> Result<Self> {
         let data = |error| Error::data("cannot select columns", error);
         let usage = |error: ApiError| Error::usage(error.message().to_string());
-        let resolve = |name: &ColumnName, schema: &SchemaRef| {
-            if honoured.columns { name.path() } else { name.resolve(schema) }
-        };
-        let mut columns = None;
-        let paths = request.needed_columns(|name| resolve(name, schema));
-        let requested_paths: Option<Vec<_>> =
-            request.columns.as_ref().map(|names| names.iter().map(|name| resolve(name, schema)).collect());
-        let filter_paths: Vec<_> =
-            request.filter.iter().map(|predicate| resolve(&predicate.column, schema)).collect();
+        if !honoured.columns {
+            request.resolve(schema);
+        }
+        let (mut columns, paths) = (None, request.needed_columns());
         if let Some(paths) = &paths {
             let projection = Projection::new(schema, paths).map_err(usage)?;
             let projected = SchemaRef::new(projection.schema(schema).map_err(data)?);
@@ -209,20 +216,21 @@ impl Remaining {
             *schema = projected;
         }
         request.selection.columns = paths;
-        let conditions = request.filter.iter().zip(&filter_paths);
+        let conditions = request.filter.iter().zip(&request.filter_paths);
         let conditions = conditions.map(|(predicate, path)| Condition::new(schema, path, predicate));
         let conditions = conditions.collect::<Result<Vec<_>>>()?;
         let is_empty = conditions.iter().any(Condition::is_never);
         let filter = Filter::new(remaining_conditions(request, honoured, conditions)?, stream);
         let (mut requested, mut order) = (None, None);
-        if let Some(paths) = requested_paths {
-            let projection = Projection::new(schema, &paths).map_err(usage)?;
+        if request.columns.is_some() {
+            let paths = &request.column_paths;
+            let projection = Projection::new(schema, paths).map_err(usage)?;
             let projected = SchemaRef::new(projection.schema(schema).map_err(data)?);
             if projected != *schema {
                 requested = Some((projection, projected.clone()));
                 *schema = projected;
             }
-            order = requested_order(&paths, schema)?;
+            order = requested_order(paths, schema)?;
             if let Some((_, ordered)) = &order {
                 *schema = ordered.clone();
             }

@@ -38,7 +38,7 @@ enum bug {
   EXACT_HOST, SIZE_OVERWRITTEN, STATIC_CURSOR, THREAD_BOUND, MEMORY_OF_LAST_HOST,
   LOCK_AROUND_ALLOC, LOCK_AROUND_FREE, LOCK_AROUND_WRITE, PANICS_ON_BYTES, PANICS_ON_TENSORS, PANICS_ON_NODES, PANICS_ON_CHANGED_NODES,
   RELEASE_NOT_CLEARED, BATCH_LEFT, ALL_REFUSED, NESTED_NULL_COUNT, ROW_BEYOND_THE_END, THROWS_IN_RELEASE, BLOCKS, SCHEMA_READS, OTHER_COLUMNS_IGNORED, PROGRESS_BEYOND,
-  COLUMNS_NOT_SELECTED, ROWS_NOT_SELECTED, ROW_COUNT_GUESSED,
+  COLUMNS_NOT_SELECTED, ROWS_NOT_SELECTED, ROW_COUNT_GUESSED, PREDICATE_NOT_APPLIED, MATCHING_ROW_PRUNED,
   ARRAYS_NOT_CHECKED, NEGATIVE_ROWS_READ_AS_NONE, PANICS_ON_ARRAYS,
   TENSOR_STRIDES_IGNORED, TENSOR_LOST, TENSOR_NOT_CHECKED, IPC_NULLS_IGNORED,
   ANY_ENCODING, LOOKS_AT_DEVICE_MEMORY, PROGRAM_DIFFERS, ASSERTS_ON_NODES,
@@ -85,7 +85,7 @@ size_t base_metadata_bytes(const char* metadata);
 crossdock_code base_device_open(crossdock_instance*, crossdock_capsules*, const struct ArrowSchema*, crossdock_batch_stream*,
                                 crossdock_error*);
 crossdock_code base_device_begin(crossdock_instance*, const struct ArrowSchema*, crossdock_writer*, crossdock_error*);
-crossdock_code base_rows_open(crossdock_instance*, crossdock_source*, const struct ArrowSchema*, crossdock_batch_stream*,
+crossdock_code base_rows_open(crossdock_instance*, crossdock_source*, const crossdock_read_request*, crossdock_batch_stream*,
                               crossdock_error*);
 /* Replaces the array by a copy, and releases the original. The copy uses the buffers of the
  * original, but does not own these buffers. */

@@ -18,7 +18,8 @@ static const ArrowDeviceType DEVICES[] = {ARROW_DEVICE_CPU};
    .flags = CROSSDOCK_FORMAT_CAPSULES, .capsules = CAPSULES, .n_capsules = 2, .device_types = DEVICES, .n_device_types = 1}
 #define ROWS_FORMAT_ON(n_devices)                                                                                        \
   {.struct_size = sizeof(crossdock_format), .name = TEXT(ROWS), .description = TEXT("one column of 64-bit integers"),    \
-   .flags = CROSSDOCK_FORMAT_BYTES, .magics = MAGICS, .n_magics = 1, .extensions = EXTENSIONS, .n_extensions = 1,                 \
+   .flags = CROSSDOCK_FORMAT_BYTES | CROSSDOCK_FORMAT_FILTERS, .magics = MAGICS, .n_magics = 1, .extensions = EXTENSIONS, \
+   .n_extensions = 1,                                                                                                    \
    .device_types = DEVICES, .n_device_types = n_devices}
 #define ROWS_FORMAT ROWS_FORMAT_ON(1)
 
@@ -149,7 +150,7 @@ static crossdock_code open(crossdock_instance* instance, const crossdock_call* c
     }
     if (capsules.release && base_is(request->format, TENSOR)) return base_tensor_open(&capsules, request->schema, out, err);
     if (source.release && base_is(request->format, IPC)) return base_ipc_open(&source, request->schema, out, err);
-    if (source.release && !base_is(request->format, DEVICE)) return base_rows_open(instance, &source, request->schema, out, err);
+    if (source.release && !base_is(request->format, DEVICE)) return base_rows_open(instance, &source, request, out, err);
     if (capsules.release && !base_is(request->format, ROWS)) return base_device_open(instance, &capsules, request->schema, out, err);
     code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: the format needs another kind of input");
   } else if (code == CROSSDOCK_OK) {

@@ -180,6 +180,22 @@ static void only_requested_columns_and_rows_are_read(void) {
   OK(crossdock_session_read_path(session, crossdock_text(sample), &settings, &stream, ERR));
   CHECK(count_rows(&stream) == 7);
 
+  crossdock_str filters[] = {crossdock_text("distance >= 2500"), crossdock_text("month = 1")};
+  settings.flags = CROSSDOCK_READ_COLUMNS;
+  settings.filters = filters;
+  settings.n_filters = 2;
+  OK(crossdock_session_read_path(session, crossdock_text(sample), &settings, &stream, ERR));
+  uint64_t far = count_rows(&stream);
+  CHECK(far > 0 && far < SAMPLE_ROWS);
+  settings.flags |= CROSSDOCK_READ_LIMIT;
+  settings.limit = far - 1;
+  OK(crossdock_session_read_path(session, crossdock_text(sample), &settings, &stream, ERR));
+  CHECK(count_rows(&stream) == far - 1);
+  filters[0] = crossdock_text("distance");
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "'distance' is not a filter",
+        crossdock_session_read_path(session, crossdock_text(sample), &settings, &stream, ERR));
+  settings.n_filters = 0;
+
   columns[1].names = &none;
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "there is no column 'none'",
         crossdock_session_read_path(session, crossdock_text(sample), &settings, &stream, ERR));

@@ -72,6 +72,8 @@ pub const INJECTED_BUGS: &[InjectedBug] = &[
     ("COLUMNS_NOT_SELECTED", "importer.selection", "failed"),
     ("ROWS_NOT_SELECTED", "importer.selection", "failed"),
     ("ROW_COUNT_GUESSED", "importer.selection", "failed"),
+    ("PREDICATE_NOT_APPLIED", "importer.filter", "failed"),
+    ("MATCHING_ROW_PRUNED", "importer.filter", "failed"),
     ("SCHEMA_READS", "importer.schema_on_open", "failed"),
     ("OTHER_COLUMNS_IGNORED", "importer.expected", "failed"),
     ("MAPPED_ROW_DROPPED", "hostile.samples", "failed"),
