@@ -65,7 +65,8 @@ pub unsafe fn check_cancelled(call: *const api::Call) -> Result<()> {
         }
     };
     // SAFETY: crossdock.h requires that the flag is valid for the call and is accessed atomically.
-    if !cancel.is_null() && unsafe { AtomicU32::from_ptr(cancel.cast_mut()) }.load(Ordering::Relaxed) != 0 {
+    let is_set = || unsafe { AtomicU32::from_ptr((&raw const (*cancel).is_set).cast_mut()) };
+    if !cancel.is_null() && is_set().load(Ordering::Relaxed) != 0 {
         return Err(Error::cancelled("cancelled"));
     }
     Ok(())

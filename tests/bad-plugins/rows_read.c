@@ -59,6 +59,15 @@ static crossdock_code read_exactly(reader* r, void* to, size_t bytes, crossdock_
   size_t done = 0, got;
   while (done < bytes) {
     crossdock_code code = read_some(r, (char*)to + done, bytes - done, &got, err);
+    for (int i = 0; HAS(WOKEN_READ_RETRIED) && code == CROSSDOCK_CANCELLED && i < 6; i++) {
+      if (err && err->release) err->release(err);
+      sleep(1);
+      code = read_some(r, (char*)to + done, bytes - done, &got, err);
+    }
+    if (HAS(WOKEN_READ_IS_BAD_DATA) && code == CROSSDOCK_CANCELLED) {
+      if (err && err->release) err->release(err);
+      return base_fail(err, CROSSDOCK_BAD_DATA, "base-rows: the source ends before its last row");
+    }
     if (code != CROSSDOCK_OK) {
       if (!HAS(SOURCE_ERROR_IGNORED)) return code;
       if (err && err->release) err->release(err);

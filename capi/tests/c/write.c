@@ -71,7 +71,7 @@ static void failed_write_abandons_the_file(void) {
     crossdock_batch batch = make_batch(numbers, 3);
     OK(writer.write(&writer, NULL, &batch, NULL, ERR));
     batch = make_batch(numbers, 3);
-    uint32_t cancel = 1;
+    crossdock_cancel cancel = {.is_set = 1, .struct_size = sizeof cancel};
     crossdock_call call = {.struct_size = sizeof call, .cancel = &cancel};
     if (i == 0) { /* the schema of the batch differs from that of the writer */
       make_schema(&batch.schema);

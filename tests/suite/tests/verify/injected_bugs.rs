@@ -106,6 +106,8 @@ pub const INJECTED_BUGS: &[InjectedBug] = &[
     ("DRIVER_MEMORY", "memory.device", "failed"),
     // Settings of calls.
     ("CANCEL_IGNORED_READING", "calls.cancelled_read", "failed"),
+    ("WOKEN_READ_RETRIED", "calls.woken_read", "failed"),
+    ("WOKEN_READ_IS_BAD_DATA", "calls.woken_read", "failed"),
     ("CANCEL_IGNORED_WRITING", "calls.cancelled_write", "failed"),
     ("CANCEL_SEEN_AFTER_ALL_IS_READ", "calls.cancelled_midway", "failed"),
     ("CANCEL_SEEN_AFTER_ALL_IS_WRITTEN", "calls.cancelled_midway", "failed"),
