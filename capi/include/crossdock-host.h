@@ -366,8 +366,8 @@ void crossdock_session_cancel(crossdock_session* session);
 /*
  * Batch streams of this library
  *
- * - The argument `call` of `get_next` may be NULL. `get_next` reads only the field `cancel` of
- *   `call`, once before each batch. All other settings come from the session.
+ * - The argument `call` of `get_next` may be NULL. `get_next` reads only the flag `cancel` of
+ *   `call`, once before each batch; the functions of the flag may be NULL. All other settings come from the session.
  * - Batches are on the session's device. If a format supports only host memory, or if a capsule is
  *   on another device, the host moves the batches to the session's device.
  * - `schema` of a batch is empty, and `buffer_sizes` is present. A batch may outlive the stream.
@@ -395,8 +395,8 @@ typedef struct crossdock_read_settings {
   void* progress_data;
   /*
    * Which of the following fields apply: CROSSDOCK_READ_COLUMNS, CROSSDOCK_READ_ROWS and
-   * CROSSDOCK_READ_LIMIT. Without these flags, all columns and rows are read. Capsules are always
-   * read completely.
+   * CROSSDOCK_READ_LIMIT; and CROSSDOCK_READ_DEVICE_ROWS. Without these flags, all columns and rows
+   * are read. Capsules are always read completely.
    */
   uint32_t flags;
   uint32_t reserved;
@@ -416,8 +416,11 @@ typedef struct crossdock_read_settings {
   size_t n_filters;
 } crossdock_read_settings;
 
-/* A flag of crossdock_read_settings. It is none of the flags of crossdock_read_request. */
+/* Flags of crossdock_read_settings. They are none of the flags of crossdock_read_request. */
 #define CROSSDOCK_READ_LIMIT 65536u
+/* The number of a batch's rows may stay on the device (crossdock_batch.n_rows_device). Without this
+ * flag, the library waits for the number, and `n_rows_device` is NULL. */
+#define CROSSDOCK_READ_DEVICE_ROWS 131072u
 
 /*
  * [any-thread] Reads a file. A regular file is mapped. Other programs must not truncate it while
@@ -492,6 +495,21 @@ crossdock_code crossdock_session_read_capsules(crossdock_session* session, cross
                                                crossdock_error* err);
 
 /*
+ * [any-thread] Returns the number of rows of a batch. If the number is on the device
+ * (crossdock_batch.n_rows_device), waits until the batch is ready, and reads the number.
+ *
+ * session: The session.
+ * batch:   A batch on a device of the host. Borrowed for the call.
+ * out:     Receives the number.
+ * err:     Receives the error. May be NULL.
+ *
+ * Returns CROSSDOCK_OK, or CROSSDOCK_BAD_DATA if the number is negative or above the length of the
+ * array.
+ */
+crossdock_code crossdock_session_count_rows(crossdock_session* session, const crossdock_batch* batch, uint64_t* out,
+                                            crossdock_error* err);
+
+/*
  * [any-thread] Reads files of one schema, one after another, as a stream of batches on the
  * session's device. A thread reads batches ahead within the memory limit. The rows and the limit of
  * the settings apply to the rows of all files together.
@@ -525,11 +543,13 @@ crossdock_code crossdock_session_scan_to_host(crossdock_session* session, const 
 /*
  * Writers of this library
  *
+ * - `n_rows_device` of a batch may be set. If the format needs the number of rows, `write` waits
+ *   for it. If the number is negative or above the length of the array, `write` fails.
  * - `write` accepts batches with the writer's schema, on any device of the host. The host moves
  *   them to a device that the format supports. If `schema` of a batch is not empty, it must be
  *   equal to the writer's schema.
- * - The argument `call` of `write` and `finish` may be NULL. Both functions read only the field
- *   `cancel` of `call`. The argument `out` may be NULL if the format writes bytes.
+ * - The argument `call` of `write` and `finish` may be NULL. Both functions read only the flag
+ *   `cancel` of `call`; the functions of the flag may be NULL. The argument `out` may be NULL if the format writes bytes.
  * - If `write` fails, the output is discarded. The application must then only release the writer.
  */
 

@@ -10,7 +10,7 @@
  *
  *   sizes     A struct that can grow begins with `struct_size`, its size in bytes. The side that
  *             fills in the struct sets it. In crossdock_plugin_entry and crossdock_plugin_meta, a
- *             magic number precedes `struct_size`.
+ *             magic number precedes `struct_size`, and in crossdock_cancel, the flag does.
  *             Within an ABI version, fields are only appended. The fields of the version's first
  *             release are always present. Read a field that was added later only if `struct_size`
  *             covers it (CROSSDOCK_HAS).
@@ -306,6 +306,19 @@ typedef struct crossdock_batch {
   /* The key-value metadata of this batch, encoded as ArrowSchema.metadata, or NULL. Valid as long
    * as the array. */
   const char* metadata;
+  /* The address of the number of rows, or NULL. Producers that know this number only on the device
+   * set it. The address is on the device of the array, a multiple of 8, valid as long as the array,
+   * and the number is ready when the array is. `array.array.length` is then a capacity: all arrays
+   * and `buffer_sizes` describe this many rows, and the number of rows is 0 to the capacity. The
+   * contents of the rows behind the number are undefined, including their offsets, and
+   * `null_count` is 0 or -1 unless it is correct for all rows of the capacity.
+   *
+   * Only the batches of crossdock_batch_stream.get_next, and the batches that
+   * crossdock_writer.write receives for a format with CROSSDOCK_FORMAT_DEVICE_ROWS, may have such
+   * an address. In all other batches it is NULL. The consumer compares the number with the capacity
+   * before it uses the number. It reads the number only when it needs the length, because the read
+   * waits for the device. */
+  const int64_t* n_rows_device;
 } crossdock_batch;
 
 /* A foreign object and its type. `name` is the name that Python capsules with such objects have:
@@ -385,6 +398,29 @@ typedef struct crossdock_sink {
 
 /* --------------------------------------------------------------------------------- one call --- */
 
+/* A request of the caller to stop. Valid for the call. The functions are [any-thread]. */
+typedef struct crossdock_cancel {
+  /* Not 0: stop. Another thread may change it during the call, so read it atomically. */
+  uint32_t is_set;
+  uint32_t reserved;
+  size_t struct_size;
+  /* Waits until the flag is set, but not longer than `milliseconds`.
+   * @return 1 if the flag is set, else 0 */
+  uint32_t (*wait)(const struct crossdock_cancel*, uint32_t milliseconds);
+  /* Calls function(data) once on another thread when the flag is set, also if it is set already.
+   * Use it to wake a thread that waits for something else. The function must return soon, must not
+   * wait for other threads, and must not call `subscribe` or `unsubscribe`. Each subscription must
+   * be ended with `unsubscribe` before the call returns, also after the function was called.
+   * @param data    valid until `unsubscribe` has returned
+   * @param out_id  the subscription, for `unsubscribe` */
+  crossdock_code (*subscribe)(const struct crossdock_cancel*, void (*function)(void* data), void* data, uint64_t* out_id,
+                              crossdock_error* err);
+  /* Ends a subscription. If its function is running, waits until the function has returned. After
+   * that, the function is not called any more. */
+  void (*unsubscribe)(const struct crossdock_cancel*, uint64_t id);
+  void* private_data;
+} crossdock_cancel;
+
 /* The settings of a call. All calls for one stream or one writer have the same `device`, with which
  * the stream or writer was opened. The other settings may differ between calls. */
 typedef struct crossdock_call {
@@ -400,9 +436,11 @@ typedef struct crossdock_call {
    * Therefore record an event for a result before you pass the result as an input or in a capsule.
    * Tensors, as inputs and as results, are ready for work that is enqueued on this stream later. */
   crossdock_stream* stream;
-  /* A flag, or NULL. Read it atomically at least once per batch or every 100 ms. If it is not 0,
-   * stop and return CROSSDOCK_CANCELLED. */
-  const uint32_t* cancel;
+  /* The flag with which the caller cancels the call, or NULL. Read it at least once per batch or
+   * every 100 ms (CROSSDOCK_IS_CANCELLED). If it is set, stop and return CROSSDOCK_CANCELLED. If a
+   * function of the host fails with CROSSDOCK_CANCELLED, return this error. A call that blocks for
+   * longer than 100 ms, other than in a function of the host, subscribes to the flag. */
+  const crossdock_cancel* cancel;
   /* Reports progress. Nullable. [any-thread]
    * @param progress_data  the field `progress_data`
    * @param bytes_done     bytes of input processed so far; at the end of a stream, all bytes that
@@ -434,7 +472,7 @@ typedef struct crossdock_call {
 
 /* Whether the caller has cancelled the call. Requires GCC or Clang. */
 #define CROSSDOCK_IS_CANCELLED(call) \
-  (CROSSDOCK_HAS(call, cancel) && (call)->cancel && __atomic_load_n((call)->cancel, __ATOMIC_RELAXED) != 0)
+  (CROSSDOCK_HAS(call, cancel) && (call)->cancel && __atomic_load_n(&(call)->cancel->is_set, __ATOMIC_RELAXED) != 0)
 
 /* ------------------------------------------------------------ interfaces: tables in and out --- */
 
@@ -519,6 +557,10 @@ typedef struct crossdock_option_info {
  * inputs of formats with this flag twice: predicates have the types of the schema that it reads
  * first. */
 #define CROSSDOCK_FORMAT_FILTERS 4u
+/* The writers accept batches whose number of rows is on the device (crossdock_batch.n_rows_device)
+ * and write only these rows. Without this flag, the host reads the number and passes these rows.
+ * The host also does this if a column has another layout than values of a fixed width. */
+#define CROSSDOCK_FORMAT_DEVICE_ROWS 16u
 
 /* A format that an importer reads or an exporter writes. Valid as long as the instance. */
 typedef struct crossdock_format {

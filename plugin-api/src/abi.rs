@@ -108,6 +108,7 @@ abi! {
         buffer_sizes: *const i64,
         n_buffer_sizes: usize,
         metadata: *const c_char,
+        n_rows_device: *const i64,
     }
     struct Capsule {
         struct_size: usize,
@@ -142,12 +143,21 @@ abi! {
         release: Option<unsafe extern "C" fn(*mut Sink)>,
         private_data: *mut c_void,
     }
+    struct Cancel {
+        is_set: u32,
+        reserved: u32,
+        struct_size: usize,
+        wait: Option<unsafe extern "C" fn(*const Cancel, u32) -> u32>,
+        subscribe: Option<unsafe extern "C" fn(*const Cancel, Callback, *mut c_void, *mut u64, *mut Error) -> Code>,
+        unsubscribe: Option<unsafe extern "C" fn(*const Cancel, u64)>,
+        private_data: *mut c_void,
+    }
     #[derive(Clone, Copy)]
     struct Call {
         struct_size: usize,
         device: Device,
         stream: *mut Stream,
-        cancel: *const u32,
+        cancel: *const Cancel,
         progress: Option<unsafe extern "C" fn(*mut c_void, u64, u64)>,
         progress_data: *mut c_void,
         byte_budget: u64,
@@ -534,6 +544,7 @@ zeroed!(
     Capsules,
     Source,
     Sink,
+    Cancel,
     Call,
     BatchStream,
     Writer,

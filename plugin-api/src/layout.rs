@@ -42,11 +42,12 @@ pub fn layouts() -> Vec<StructLayout> {
         "crossdock_str" = Str { data, bytes }
         "crossdock_option" = OptionPair { key, value }
         "crossdock_device" = Device { id, type, reserved }
-        "crossdock_batch" = Batch { struct_size, array, schema, buffer_sizes, n_buffer_sizes, metadata }
+        "crossdock_batch" = Batch { struct_size, array, schema, buffer_sizes, n_buffer_sizes, metadata, n_rows_device }
         "crossdock_capsule" = Capsule { struct_size, name, pointer, release, private_data }
         "crossdock_capsules" = Capsules { struct_size, capsules, n_capsules, release, private_data }
         "crossdock_source" = Source { struct_size, bytes, name, read_at, map, retain_map, release_map, map_private, release, private_data }
         "crossdock_sink" = Sink { struct_size, name, write, release, private_data }
+        "crossdock_cancel" = Cancel { is_set, reserved, struct_size, wait, subscribe, unsubscribe, private_data }
         "crossdock_call" = Call { struct_size, device, stream, cancel, progress, progress_data, byte_budget, validate, reserved }
         "crossdock_batch_stream" = BatchStream { struct_size, get_schema, get_next, release, private_data, honoured, reserved, n_rows, exact_predicates, write_options, n_write_options }
         "crossdock_writer" = Writer { struct_size, write, finish, release, private_data }

@@ -16,6 +16,8 @@ mod abi_macros;
 pub mod abi;
 mod abi_str;
 mod call;
+mod cancel;
+mod cancel_watcher;
 mod capsule;
 mod constants;
 mod device;
@@ -46,7 +48,8 @@ mod source;
 mod stream;
 mod writer;
 
-pub use call::{Call, CallSettings, CallStream, CancelFlag, Progress, Validate};
+pub use call::{Call, CallSettings, CallStream, Progress, Validate};
+pub use cancel::{Cancel, CancelFlag, Subscription};
 pub use capsule::{Capsule, CapsuleObject, Capsules};
 pub use device::Device;
 pub use encoded::{EncodedArray, EncodedBuffers, EncodedNode, LogicalType, NodeParts};

@@ -12,6 +12,9 @@ typedef struct condition {
   int64_t literal;
 } condition;
 
+/* A bug: a number of rows that no batch has room for. */
+static const int64_t ABOVE_CAPACITY = MAX_ROWS + 1;
+
 typedef struct reader {
   crossdock_instance* instance;
   crossdock_source source;
@@ -57,6 +60,15 @@ static crossdock_code read_exactly(reader* r, void* to, size_t bytes, crossdock_
   size_t done = 0, got;
   while (done < bytes) {
     crossdock_code code = read_some(r, (char*)to + done, bytes - done, &got, err);
+    for (int i = 0; HAS(WOKEN_READ_RETRIED) && code == CROSSDOCK_CANCELLED && i < 6; i++) {
+      if (err && err->release) err->release(err);
+      sleep(1);
+      code = read_some(r, (char*)to + done, bytes - done, &got, err);
+    }
+    if (HAS(WOKEN_READ_IS_BAD_DATA) && code == CROSSDOCK_CANCELLED) {
+      if (err && err->release) err->release(err);
+      return base_fail(err, CROSSDOCK_BAD_DATA, "base-rows: the source ends before its last row");
+    }
     if (code != CROSSDOCK_OK) {
       if (!HAS(SOURCE_ERROR_IGNORED)) return code;
       if (err && err->release) err->release(err);
@@ -183,6 +195,7 @@ static crossdock_code next_frame(reader* r, const crossdock_call* call, crossdoc
   if (HAS(BUDGET_CUTS_ROWS) && call->byte_budget > 0 && n > 1) n--;
   n_given = n - ((HAS(LAST_ROW_DROPPED) || (HAS(MAPPED_ROW_DROPPED) && r->source.map)) && n > 1) + HAS(ROW_BEYOND_THE_END);
   if (code == CROSSDOCK_OK) code = base_rows_give(r->instance, call, rows, n, n_given, out, err);
+  if (code == CROSSDOCK_OK && HAS(ROWS_ABOVE_CAPACITY)) out->n_rows_device = &ABOVE_CAPACITY;
   free(rows);
   if (code == CROSSDOCK_OK && HAS(STREAM_LOST))
     code = r->instance->memory->stream_create(r->instance->memory, BASE_CPU, 0, 0, &extra, err);

@@ -115,7 +115,7 @@ static void cancel_flag_of_a_call_cancels_that_call_only(void) {
   begin();
   crossdock_batch_stream stream = STREAM;
   OK(crossdock_session_read_path(session, crossdock_text(sample), NULL, &stream, ERR));
-  uint32_t cancel = 1;
+  crossdock_cancel cancel = {.is_set = 1, .struct_size = sizeof cancel};
   crossdock_call call = {.struct_size = sizeof call, .cancel = &cancel};
   crossdock_batch batch = BATCH;
   FAILS(CROSSDOCK_CANCELLED, "cancelled", stream.get_next(&stream, &call, &batch, ERR));
@@ -123,7 +123,7 @@ static void cancel_flag_of_a_call_cancels_that_call_only(void) {
   OK(stream.get_next(&stream, &call, &batch, ERR));
   batch.array.array.release(&batch.array.array);
   call.struct_size = sizeof call;
-  cancel = 0;
+  cancel.is_set = 0;
   OK(stream.get_next(&stream, &call, &batch, ERR));
   batch.array.array.release(&batch.array.array);
   CHECK(count_rows(&stream) == SAMPLE_ROWS - 2 * 8192);

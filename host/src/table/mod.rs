@@ -7,6 +7,7 @@ mod conform;
 mod decode;
 mod device;
 mod files;
+mod pending;
 mod show;
 
 use arrow_schema::SchemaRef;
@@ -16,6 +17,7 @@ use crossdock_plugin_api::{Device, Error as ApiError};
 pub(crate) use arrow::to_record_batch;
 pub use column::{ColumnSlice, Native, Validity, Values};
 pub use files::IpcForm;
+pub use pending::PendingTable;
 pub use show::Shown;
 
 use crate::error::{Error, Result};

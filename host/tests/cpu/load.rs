@@ -294,7 +294,9 @@ fn error_for_another_struct_size_states_both_sizes() {
         "struct-sizes",
         &["crossdock_error: expected at least 64 bytes, got 49"],
     );
-    assert_refused(&["N_SIZES=28"], "struct-sizes", &["28 structs, expected at least 29"]);
+    let (few, needed) = (abi::MIN_META_SIZES - 1, abi::MIN_META_SIZES);
+    let expected = format!("{few} structs, expected at least {needed}");
+    assert_refused(&[&format!("N_SIZES={few}")], "struct-sizes", &[&expected]);
 }
 
 #[test]
@@ -304,17 +306,19 @@ fn reads_shorter_and_longer_metadata_of_other_versions() {
         PluginFile::new(c_plugin(directory.path(), name, definitions)).load().map(|l| l.metadata.sizes.len())
     };
     let all = "sizeof(crossdock_plugin_meta)";
-    let no_more = "META_SIZE=offsetof(crossdock_plugin_meta,sizes)+108";
-    assert_eq!(load("short.so", &[no_more]).unwrap(), 29);
-    assert_eq!(load("more.so", &["N_SIZES=28"]).unwrap(), 28, "a later version lists more structs");
+    let n = abi::BUILT_SIZES.len();
+    let no_more = &format!("META_SIZE=offsetof(crossdock_plugin_meta,sizes)+{}", n * size_of::<u32>());
+    assert_eq!(load("short.so", &[no_more]).unwrap(), n);
+    let more = format!("N_SIZES={}", n + 1);
+    assert_eq!(load("more.so", &[&more]).unwrap(), n + 1, "a later version lists more structs");
     let longer = format!("META_SIZE={all}+32");
     assert_eq!(
         load("long.so", &[&longer, "N_SIZES=136"]).unwrap(),
         128,
         "more sizes than this version's struct has room for"
     );
-    let expected = ["lists 30 struct sizes, expected at most 29"];
-    assert_refused(&[no_more, "N_SIZES=28"], "bad-metadata", &expected);
+    let expected = format!("lists {} struct sizes, expected at most {n}", n + 1);
+    assert_refused(&[no_more, &more], "bad-metadata", &[&expected]);
 }
 
 #[test]

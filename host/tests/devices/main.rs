@@ -6,6 +6,7 @@ mod common;
 mod convert;
 mod fragments;
 mod kernels;
+mod pending;
 mod scans;
 mod tables;
 mod trace;

@@ -97,6 +97,17 @@ def test_fragment_keeps_the_arguments_of_its_scan(session, folder):
     assert repr(fragment).startswith("crossdock.Fragment('/") and "rows: 2500" in repr(fragment)
 
 
+def test_fragments_of_a_scan_with_a_filter_have_the_filter(session, folder):
+    scan = session.scan(folder / "file.arrow", columns=["c1"], filter=[("c0", "<", 1_000_000), ("name", "==", "3")])
+    fragments = pickle.loads(pickle.dumps(scan.fragments()))
+    assert len(fragments) >= 3
+    assert all(fragment.num_rows is None for fragment in fragments)
+    rows = [row for part in fragments for row in pa.table(part.scan(session).to_table())["c1"].to_pylist()]
+    assert rows == list(range(3, 1_000_000, 7))
+    with pytest.raises(cd.UsageError, match="a filter and a limit has no fragments"):
+        session.scan(folder / "file.arrow", filter=[("c0", "<", 3)], limit=2).fragments()
+
+
 def test_fragment_of_bytes_is_pickled_with_its_bytes(session, folder):
     data = io.BytesIO()
     with pa.ipc.new_file(data, pa.schema([("c0", pa.int64())])) as writer:

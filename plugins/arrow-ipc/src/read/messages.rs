@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crossdock_memory::Result;
-use crossdock_plugin_api::{Code, Error};
+use crossdock_plugin_api::{Cancel, Code, Error};
 
 use super::bytes::{Bytes, Stored};
 use super::footer_check::{check_gaps, check_schemas, is_length};
@@ -306,8 +306,9 @@ pub const MAX_MARKERS: usize = 16;
 const USUAL_METADATA_BYTES: usize = 2048;
 
 impl Messages {
-    /// Returns the next message. If `wait` is true, waits a short time for the data of a pipe.
-    pub fn next(&mut self, wait: bool) -> Result<Next> {
+    /// Returns the next message. If there is a flag in `wait`, waits for the data of a pipe until the
+    /// flag is set.
+    pub fn next(&mut self, wait: Option<Cancel<'_>>) -> Result<Next> {
         match self {
             Self::File { file, blocks, n_dictionaries } => {
                 let Some(block) = blocks.next() else { return Ok(Next::End) };

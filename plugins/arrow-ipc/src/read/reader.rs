@@ -183,7 +183,7 @@ impl Reader {
             if !self.pending.is_empty() && ahead >= budget {
                 break;
             }
-            let next = match self.messages.next(self.pending.is_empty()) {
+            let next = match self.messages.next(self.pending.is_empty().then(|| call.cancel())) {
                 Ok(Next::Message(message)) => match self.start(*message, stream) {
                     // Nothing of the message is needed.
                     Ok(None) => {
