@@ -39,6 +39,7 @@
 //! [`Host::settle`].
 
 mod capsules;
+mod column_name;
 pub mod convert;
 mod decode;
 pub mod discovery;
@@ -80,6 +81,7 @@ mod vortex_types;
 mod writer;
 
 pub use capsules::CapsuleFormat;
+pub use column_name::ColumnName;
 pub use crossdock_arrays::filter::{Decimal, Literal, Operator};
 pub use crossdock_isolation::refuse_if_privileged;
 pub use crossdock_isolation::truncated;
@@ -95,7 +97,6 @@ pub use plugin::Plugin;
 pub use policy::Policy;
 pub use reader::{ReadOptions, Reader};
 pub use scan::{Batches, Fragment, RecordBatches, Scan, ScanOptions, ScanSource};
-pub use selection::ColumnName;
 pub use session::{Session, SessionBuilder};
 pub use size::parse_bytes;
 pub use table::{ColumnSlice, IpcForm, Native, PendingTable, Shown, Table, Validity, Values};

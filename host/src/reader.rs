@@ -13,13 +13,14 @@ use crossdock_plugin_api::{
     Options, Progress, ReadRequest, Source, Validate,
 };
 
+use crate::column_name::ColumnName;
 use crate::error::{Error, Result};
 use crate::filter::Predicate;
 use crate::foreign_memory;
 use crate::place::move_batch;
 use crate::plugin::Plugin;
 use crate::registry::{Choice, Registry, Way};
-use crate::selection::{ColumnName, Remaining, Request};
+use crate::selection::{Remaining, Request};
 use crate::session::Session;
 use crate::source::{FileSource, Input, PipeSource};
 use crate::stated_rows::StatedRows;

@@ -32,6 +32,7 @@ mod fragment;
 mod host;
 mod importer;
 pub mod layout;
+mod lists;
 mod meta;
 mod options;
 mod owned;

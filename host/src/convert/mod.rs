@@ -17,12 +17,12 @@ pub use plan::{ColumnReport, PlanReport};
 pub use report::{Report, Stage};
 use via::Via;
 
+use crate::column_name::ColumnName;
 use crate::error::{Error, Result};
 use crate::filter::Predicate;
 use crate::plugin::Plugin;
 use crate::reader::{ReadOptions, Reader};
 use crate::scan::{Batches, Scan, ScanOptions, ScanSource};
-use crate::selection::ColumnName;
 use crate::session::Session;
 use crate::sink::Output;
 use crate::source::Input;

@@ -13,9 +13,9 @@ use arrow_schema::{FieldRef, SchemaRef};
 use crossdock_arrays::DeviceBatch;
 use crossdock_plugin_api::Options;
 
+use crate::column_name::ColumnName;
 use crate::error::{Error, Result};
 use crate::plugin::Plugin;
-use crate::selection::ColumnName;
 use crate::session::Session;
 use crate::source::Input;
 use crate::table::Table;
