@@ -11,7 +11,7 @@ use crossdock::sink::Output;
 use crossdock::{Host, Predicate, Session};
 use serde_json::json;
 
-use super::options::{SessionArgs, is_standard, open_input, parse_option, to_options};
+use super::options::{SessionArgs, StorageArgs, is_standard, open_input, parse_option, to_options};
 use super::terminal::{self, Progress};
 use crate::output::{Failure, write_output};
 use crate::{inputs, text, truncated_input};
@@ -97,7 +97,8 @@ Examples:
   leaks               Memory that was not freed, each with account, device, bytes, blocks. Not empty only if a plugin
                       has a bug")]
 pub struct Convert {
-    /// The input files, or '-' for standard input. Several files are read one after another
+    /// The input files, URIs that plugins open, or '-' for standard input. Several inputs are read
+    /// one after another
     #[arg(value_name = "IN", required = true)]
     inputs: Vec<PathBuf>,
     /// The output file, or '-' for standard output
@@ -150,6 +151,8 @@ pub struct Convert {
     #[arg(long, value_name = "CODEC", value_parser = ["none", "lz4", "zstd"])]
     compression: Option<String>,
     #[command(flatten)]
+    storage: StorageArgs,
+    #[command(flatten)]
     session: SessionArgs,
     /// Prints the report as JSON
     #[arg(long)]
@@ -188,7 +191,7 @@ impl Convert {
         let files = inputs::expand(&self.inputs)?;
         let input = match files.as_slice() {
             [file] => {
-                let input = open_input(file, &cancel)?;
+                let input = open_input(session, file, &self.storage)?;
                 Some(if self.no_map { input.without_mapping() } else { input })
             }
             _ => None,
@@ -204,7 +207,7 @@ impl Convert {
         if let Some(codec) = self.compression {
             write_options = write_options.with("compression", codec);
         }
-        let mut conversion = session.conversion().keep_options();
+        let mut conversion = session.conversion().keep_options().storage(self.storage.options());
         if let Some(how) = self.nulls {
             conversion = conversion.nulls(how);
         }

@@ -10,14 +10,16 @@ use crate::options::is_standard;
 use crate::output::Failure;
 
 /// Replaces each pattern by its files, ordered by their paths. A path that does not exist and
-/// contains '*', '?' or '[' is a pattern.
+/// contains '*', '?' or '[' is a pattern, unless it has the form of a URI.
 ///
 /// # Errors
 /// No file matches a pattern, or standard input is one of several inputs.
 pub fn expand(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
     for path in paths {
-        let is_pattern = path.as_os_str().as_bytes().iter().any(|byte| b"*?[".contains(byte));
+        let bytes = path.as_os_str().as_bytes();
+        let is_uri = path.to_str().is_some_and(|text| text.contains("://"));
+        let is_pattern = !is_uri && bytes.iter().any(|byte| b"*?[".contains(byte));
         if !is_pattern || path.symlink_metadata().is_ok() {
             files.push(path.clone());
             continue;

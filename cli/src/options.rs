@@ -97,9 +97,28 @@ pub fn is_standard(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Opens a file, or standard input for '-'.
-pub fn open_input(path: &Path, cancel: &CancelFlag) -> Result<Input> {
-    if is_standard(path) { Input::stdin(cancel) } else { Input::open(path, cancel) }
+/// The options of URIs.
+#[derive(Args)]
+pub struct StorageArgs {
+    /// An option of the plugin that opens URIs, such as credentials. Other users of the machine can
+    /// see the command line; the plugin also reads environment variables. May be given several
+    /// times
+    #[arg(long = "storage-option", value_name = "KEY=VALUE", value_parser = parse_option)]
+    pairs: Vec<(String, String)>,
+}
+
+impl StorageArgs {
+    pub fn options(&self) -> Options {
+        to_options(self.pairs.clone())
+    }
+}
+
+/// Opens a file, a URI, or standard input for '-'.
+pub fn open_input(session: &Session, path: &Path, storage: &StorageArgs) -> Result<Input> {
+    match is_standard(path) {
+        true => Input::stdin(session.cancel_flag()),
+        false => session.open_input(path, &storage.options()),
+    }
 }
 
 /// Parses `KEY=VALUE`.

@@ -7,7 +7,7 @@ use crossdock::ReadOptions;
 use crossdock::convert::{ColumnReport, PlanReport};
 use serde_json::json;
 
-use super::options::{SessionArgs, open_input, parse_option, to_options};
+use super::options::{SessionArgs, StorageArgs, open_input, parse_option, to_options};
 use crate::output::{Failure, write_output};
 use crate::text;
 
@@ -49,6 +49,8 @@ pub struct Plan {
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_option, requires = "via")]
     via_option: Vec<(String, String)>,
     #[command(flatten)]
+    storage: StorageArgs,
+    #[command(flatten)]
     session: SessionArgs,
     /// Prints the plan as JSON
     #[arg(long)]
@@ -69,7 +71,7 @@ struct Target {
 impl Plan {
     pub fn run(self) -> Result<(), Failure> {
         let (_host, session) = self.session.open()?;
-        let input = open_input(&self.input, session.cancel_flag())?;
+        let input = open_input(&session, &self.input, &self.storage)?;
         let options = to_options(self.from_option);
         let read = ReadOptions { from: self.from, options, ..ReadOptions::default() };
         let (plan, action) = match (self.target.to, self.target.via) {

@@ -128,16 +128,28 @@ fn decodes(plugin: &Plugin, explain: bool) -> String {
     }
 }
 
+/// A line with the URI schemes that the plugin opens, if there are any.
+fn opens(plugin: &Plugin) -> String {
+    match plugin.metadata().schemes.as_slice() {
+        [] => String::new(),
+        schemes => {
+            let uris: Vec<_> = schemes.iter().map(|scheme| format!("{scheme}://")).collect();
+            format!("  opens: {}\n", printable(&uris.join(", ")))
+        }
+    }
+}
+
 fn chosen(candidate: &Candidate, plugin: &Plugin, explain: bool) -> String {
     let metadata = plugin.metadata();
     let mut out = format!(
-        "{} {}: {}\n  reads: {}\n  writes: {}\n{}  from: {}\n",
+        "{} {}: {}\n  reads: {}\n  writes: {}\n{}{}  from: {}\n",
         metadata.name,
         metadata.version,
         metadata.description,
         names(plugin.importer_formats()),
         names(plugin.exporter_formats()),
         decodes(plugin, explain),
+        opens(plugin),
         printable(&candidate.label())
     );
     if explain {
@@ -179,6 +191,7 @@ fn json_format(format: &Format) -> Value {
         "name": format.name,
         "description": format.description,
         "bytes": format.bytes,
+        "several": format.several,
         "capsules": format.capsules,
         "extensions": format.extensions,
         "device_types": format.device_types,
@@ -202,6 +215,7 @@ fn json_verdict(verdict: &Verdict<'_>) -> Value {
             out["reads"] = plugin.importer_formats().iter().map(json_format).collect();
             out["writes"] = plugin.exporter_formats().iter().map(json_format).collect();
             out["decodes"] = json!(plugin.encodings());
+            out["opens"] = json!(plugin.metadata().schemes);
         }
     }
     out

@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use crossdock::source::Input;
 use crossdock::{Predicate, ReadOptions, Scan, ScanOptions, ScanSource};
 
 use crate::convert::{ColumnNames, parse_filter};
 use crate::inputs;
 use crate::inspect_table::{json_schema, text_schema};
-use crate::options::{SessionArgs, is_standard, open_input, parse_option, to_options};
+use crate::options::{SessionArgs, StorageArgs, is_standard, parse_option, to_options};
 use crate::output::{Failure, write_output};
 
 #[derive(Args)]
@@ -25,7 +26,7 @@ Examples:
 --json prints one object: columns (each with name, type, nullable, metadata), metadata and, without --schema, rows (each an
 object). Decimals, dates, times and floats that are not finite are strings; binary values are hexadecimal digits.")]
 pub struct Show {
-    /// The files of the table, or '-' for standard input
+    /// The files of the table, URIs that a plugin opens, or '-' for standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// The maximum number of rows to show
@@ -46,6 +47,8 @@ pub struct Show {
     /// An option of the format; see crossdock plugins --explain. May be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_option)]
     from_option: Vec<(String, String)>,
+    #[command(flatten)]
+    storage: StorageArgs,
     #[command(flatten)]
     session: SessionArgs,
     /// Prints the result as JSON
@@ -68,10 +71,12 @@ impl Show {
         };
         let files = inputs::expand(&self.files)?;
         let source = match files.as_slice() {
-            [file] if is_standard(file) => ScanSource::Input(open_input(file, session.cancel_flag())?),
+            [file] if is_standard(file) => ScanSource::Input(Input::stdin(session.cancel_flag())?),
             _ => ScanSource::Files(files),
         };
-        let scan = session.scan(source, ScanOptions { read, prefetch: 0, ..ScanOptions::default() })?;
+        let storage = self.storage.options();
+        let options = ScanOptions { read, storage, prefetch: 0, ..ScanOptions::default() };
+        let scan = session.scan(source, options)?;
         write_output(&if self.json { self.as_json(&scan)? } else { self.as_text(&scan)? })
     }
 

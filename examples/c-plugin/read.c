@@ -291,14 +291,14 @@ crossdock_code csv_open(crossdock_instance* instance, const crossdock_call* call
   locale_t before;
   if (input->capsules && input->capsules->release) input->capsules->release(input->capsules);
   if (!r) {
-    if (input->source && input->source->release) input->source->release(input->source);
+    if (input->sources && input->sources->release) input->sources->release(input->sources);
     return fail_no_memory(&t), t.code;
   }
   r->task = t;
   r->memory_limit = instance->memory_limit;
   r->c_locale = instance->c_locale;
   before = uselocale(instance->c_locale);
-  if (input->source && input->source->release) CROSSDOCK_MOVE(&r->source, input->source);
+  if (input->sources && input->sources->release) CROSSDOCK_MOVE(&r->source, input->sources);
   else FAIL(r, CROSSDOCK_INVALID_ARGUMENT, "csv is read from a source, which is missing");
   if (check_call(&r->task) && request->reserved != 0) FAIL(r, CROSSDOCK_INVALID_ARGUMENT, "a reserved field of the read request is not 0");
   if (r->task.code == CROSSDOCK_OK && r->source.release && csv_parse_options(&r->task, &r->options, true, request->format, request->options, request->n_options)) start(r, request->schema);

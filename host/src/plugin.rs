@@ -8,7 +8,7 @@ use crossdock_isolation::{Decoder, PluginProcess, RemoteInstance};
 use crossdock_memory_backend::{Account, Backend, fork_count};
 use crossdock_plugin_api::{
     EncodingHandle, Error as ApiError, ExporterHandle, Format, Host as Handle, ImporterHandle, Instance,
-    SessionSettings,
+    OpenerHandle, SessionSettings,
 };
 
 use crate::error::{Error, Result};
@@ -163,6 +163,14 @@ impl Plugin {
     /// The plugin's interface for encodings, if the plugin decodes any.
     pub(crate) fn encoding(&self) -> Option<EncodingHandle<'_>> {
         self.interface(Instance::encoding)
+    }
+
+    /// The plugin's opener.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the plugin has no opener.
+    pub(crate) fn opener(&self) -> Result<OpenerHandle<'_>> {
+        self.interface(Instance::opener).ok_or_else(|| Error::usage(format!("{self} opens no URIs")))
     }
 
     fn interface<'a, T>(&'a self, get: impl FnOnce(&'a Instance) -> Option<T>) -> Option<T> {

@@ -78,7 +78,8 @@ pub struct Reader {
     schema: SchemaRef,
     format: Arc<str>,
     name: Arc<str>,
-    input: Option<Input>,
+    /// The inputs; none for capsules.
+    inputs: Vec<Input>,
     untrimmed_bytes: u64,
     ended: bool,
     /// The error after which the reader returns no more batches.
@@ -94,8 +95,9 @@ impl Session {
     /// Recognises the plugin and the format of `input`. `from` is the name of a plugin or a format.
     pub fn recognise(&self, input: &Input, from: Option<&str>) -> Result<Choice> {
         let plugins = self.plugins_without_warnings(from.as_slice());
-        let head = input.head(Registry::new(&plugins).head_bytes())?;
-        self.choose(from, |registry| registry.choose_input(from, &head, input.name()))
+        let (n_head, n_tail) = Registry::new(&plugins).magic_bytes();
+        let (head, tail) = (input.head(n_head)?, input.tail(n_tail)?);
+        self.choose(from, |registry| registry.choose_input(from, &head, &tail, input.name()))
     }
 
     /// Opens an input with a new instance of its plugin.
@@ -106,15 +108,27 @@ impl Session {
     pub fn read(&self, input: Input, options: &ReadOptions) -> Result<Reader> {
         let choice = self.recognise(&input, options.from.as_deref())?;
         let plugin = self.instance_for_task(&choice.plugin, "read")?;
-        self.read_by(Choice { plugin, ..choice }, input, options, Request::new(options)?)
+        self.read_by(Choice { plugin, ..choice }, vec![input], options, Request::new(options)?)
     }
 
     /// Opens an input with the session's own instance of its plugin. This is faster than
     /// [`Self::read`], but the ledger does not show the input's memory separately.
     pub fn read_shared(&self, input: Input, options: &ReadOptions) -> Result<Reader> {
-        let choice = self.recognise(&input, options.from.as_deref())?;
+        self.read_several(vec![input], options)
+    }
+
+    /// Opens several inputs as one table. The first input decides the format, which must be read
+    /// from several inputs at once ([`Format::several`](crossdock_plugin_api::Format::several)) if
+    /// there is more than one.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if there is no input, or if the format is read from one input at a time;
+    /// the errors of [`Self::read`].
+    pub fn read_several(&self, inputs: Vec<Input>, options: &ReadOptions) -> Result<Reader> {
+        let first = inputs.first().ok_or_else(|| Error::usage("expected at least one input"))?;
+        let choice = self.recognise(first, options.from.as_deref())?;
         let plugin = self.working_instance(choice.plugin)?;
-        self.read_by(Choice { plugin, ..choice }, input, options, Request::new(options)?)
+        self.read_by(Choice { plugin, ..choice }, inputs, options, Request::new(options)?)
     }
 
     /// Like [`Self::read_shared`]. [`Reader::position`] is the number of rows of the input up to
@@ -123,36 +137,54 @@ impl Session {
         let choice = self.recognise(&input, options.from.as_deref())?;
         let plugin = self.working_instance(choice.plugin)?;
         let request = Request::new(options)?.with_positions();
-        self.read_by(Choice { plugin, ..choice }, input, options, request)
+        self.read_by(Choice { plugin, ..choice }, vec![input], options, request)
     }
 
     fn read_by(
         &self,
         choice: Choice,
-        input: Input,
+        inputs: Vec<Input>,
         options: &ReadOptions,
         mut request: Request,
     ) -> Result<Reader> {
         let Choice { plugin, format } = choice;
         let call = CallSettings { progress: options.progress.clone(), ..self.call_for_bytes() };
-        let what = format!("read '{}' as {}", input.name(), format.name);
-        if let Input::File(file) = &input
-            && call.device != Device::CPU
-            && self.should_read_unmapped(file)
-        {
-            file.leave_unmapped();
+        let name = inputs.first().map_or("", Input::name);
+        if inputs.len() > 1 && !format.several {
+            return Err(Error::usage(format!(
+                "'{name}' and {} further inputs: the format {} is read from one input at a time",
+                inputs.len() - 1,
+                format.name
+            )));
         }
+        let what = format!("read '{name}' as {}", format.name);
+        for input in &inputs {
+            if let Input::File(file) = input
+                && call.device != Device::CPU
+                && self.should_read_unmapped(file)
+            {
+                file.leave_unmapped();
+            }
+        }
+        let several = format.several;
         let uses_predicates = format.filters && !request.knows_positions;
         let (format, what): (Arc<str>, Arc<str>) = (format.name.as_str().into(), what.into());
-        let (fragment, piece_rows) =
-            self.checked_piece(&input, &plugin, &format, options.fragment.as_ref())?;
+        let token = options.fragment.as_ref().filter(|_| inputs.len() == 1);
+        let (fragment, piece_rows) = match inputs.first() {
+            Some(input) => self.checked_piece(input, &plugin, &format, token)?,
+            None => (None, None),
+        };
         request.restrict(fragment, piece_rows);
         let options = &options.options;
         let requested = request.selection.columns.clone();
         let open = |request: &mut Request| {
-            let source = Source::new(tracing_hooks::source(input.shared(), plugin.account()));
+            let source = |input: &Input| Source::new(tracing_hooks::source(input.shared(), plugin.account()));
+            let input = match inputs.as_slice() {
+                [input] if !several => ApiInput::Source(source(input)),
+                inputs => ApiInput::Sources(inputs.iter().map(source).collect()),
+            };
             let (plugin, call, what) = (plugin.clone(), call.clone(), what.clone());
-            let (format, input) = (format.clone(), ApiInput::Source(source));
+            let format = format.clone();
             Reader::open(self, plugin, call, format, input, Columns::Unknown, options, request, what)
         };
         let mut reader = open(&mut request)?;
@@ -164,10 +196,10 @@ impl Session {
         // the second attempt, the importer can read only the requested columns and rows. An input
         // of unknown length can be read only once.
         let is_resolved = request.selection.columns != requested || !request.selection.predicates.is_empty();
-        if is_resolved && input.source().len().is_some() {
+        if is_resolved && inputs.iter().all(|input| input.source().len().is_some()) {
             reader = open(&mut request)?;
         }
-        reader.input = Some(input);
+        reader.inputs = inputs;
         Ok(reader)
     }
 
@@ -252,7 +284,7 @@ impl Reader {
             schema,
             format,
             name,
-            input: None,
+            inputs: Vec::new(),
             untrimmed_bytes: 0,
             ended: false,
             failed: None,
@@ -287,15 +319,15 @@ impl Reader {
 
     /// The name of the input for messages.
     pub(crate) fn input_name(&self) -> &str {
-        self.input.as_ref().map_or(&self.name, Input::name)
+        self.inputs.first().map_or(&self.name, Input::name)
     }
 
     /// The input, if it is a pipe.
     pub(crate) fn pipe(&self) -> Option<Arc<PipeSource>> {
-        match &self.input {
-            Some(Input::Pipe(pipe)) => Some(pipe.clone()),
+        self.inputs.iter().find_map(|input| match input {
+            Input::Pipe(pipe) => Some(pipe.clone()),
             _ => None,
-        }
+        })
     }
 
     /// The plugin that reads.
@@ -434,9 +466,9 @@ impl Reader {
         }
         let batch = pending_batch.padded();
         if let Some(slot) = charge_slot {
-            let input = self.input.as_ref().and_then(Input::in_memory);
-            let input = input.map(|bytes| (bytes.as_ptr() as u64, bytes.len() as u64)).into_iter().collect();
-            foreign_memory::charge(batch, &slot, account, input)
+            let inputs = self.inputs.iter().filter_map(Input::in_memory);
+            let inputs = inputs.map(|bytes| (bytes.as_ptr() as u64, bytes.len() as u64)).collect();
+            foreign_memory::charge(batch, &slot, account, inputs)
                 .map_err(|error| self.plugin.failed(&*self.name, error))?;
         }
         // By default, the plugin validates the bytes that it reads. With full validation, the host
@@ -453,18 +485,24 @@ impl Reader {
     /// their process has its own limit.
     fn is_charged(&self) -> bool {
         let has_budget = self.session.host().backend().limit_bytes().is_some();
-        has_budget && self.input.is_some() && !self.plugin.is_isolated()
+        has_budget && !self.inputs.is_empty() && !self.plugin.is_isolated()
     }
 
     /// Checks the input's length before each read, also before the read that finds the end.
     /// Therefore, the truncation of a file during reading always causes an error.
     fn check_input(&mut self) -> Result<()> {
-        let Some(Input::File(file)) = &self.input else { return Ok(()) };
-        if self.untrimmed_bytes >= TRIM_BYTES {
+        let must_trim = self.untrimmed_bytes >= TRIM_BYTES;
+        if must_trim {
             self.untrimmed_bytes = 0;
-            file.trim();
         }
-        file.check_length()
+        for input in &self.inputs {
+            let Input::File(file) = input else { continue };
+            if must_trim {
+                file.trim();
+            }
+            file.check_length()?;
+        }
+        Ok(())
     }
 }
 
@@ -472,7 +510,7 @@ impl Drop for Reader {
     fn drop(&mut self) {
         // The plugin may have a thread that waits for a pipe. Releasing the stream waits for this
         // thread, so the pipe is closed first.
-        if let (Some(Input::Pipe(pipe)), false) = (&self.input, self.ended) {
+        if let (Some(pipe), false) = (self.pipe(), self.ended) {
             pipe.close();
         }
     }

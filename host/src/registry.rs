@@ -10,8 +10,9 @@ use crate::error::{Error, Result};
 use crate::plugin::Plugin;
 use crate::sink::STANDARD_OUTPUT;
 
-/// The maximum number of bytes from the start of an input by which its format is recognised.
-pub(crate) const HEAD_BYTES: u64 = 4096;
+/// The maximum number of bytes from the start of an input, and from its end, by which its format is
+/// recognised.
+pub(crate) const MAX_MAGIC_BYTES: u64 = 4096;
 
 /// A plugin and one of its formats.
 #[derive(Clone)]
@@ -92,12 +93,23 @@ impl<'a> Registry<'a> {
         })
     }
 
-    /// The number of bytes from the start of an input that suffices to check the magic numbers of
-    /// all formats.
-    pub(crate) fn head_bytes(&self) -> usize {
-        let end = |(offset, magic): &(u64, Vec<u8>)| offset.saturating_add(magic.len() as u64);
-        let ends = self.formats(Way::In).flat_map(|c| c.format.magics.iter().map(end).collect::<Vec<_>>());
-        ends.filter(|end| *end <= HEAD_BYTES).max().unwrap_or(0) as usize
+    /// The numbers of bytes from the start and from the end of an input that suffice to check the
+    /// magic numbers of all formats.
+    pub(crate) fn magic_bytes(&self) -> (usize, usize) {
+        let (mut head, mut tail) = (0, 0);
+        for choice in self.formats(Way::In) {
+            for (offset, magic) in &choice.format.magics {
+                let distance = offset.unsigned_abs();
+                let (longest, bytes) = match offset {
+                    0.. => (&mut head, distance.saturating_add(magic.len() as u64)),
+                    _ => (&mut tail, distance),
+                };
+                if bytes <= MAX_MAGIC_BYTES {
+                    *longest = bytes.max(*longest);
+                }
+            }
+        }
+        (head as usize, tail as usize)
     }
 
     /// Returns the formats that `name` selects: first the format with this name, then all other
@@ -124,26 +136,19 @@ impl<'a> Registry<'a> {
     }
 
     /// Chooses the format of bytes to read. The candidates are the formats that `wanted` selects,
-    /// or all formats. The input's first bytes decide. If they do not decide, the extension of the
-    /// input's name decides. If the extension does not decide either, the only candidate is chosen.
-    pub fn choose_input(&self, wanted: Option<&str>, head: &[u8], name: &str) -> Result<Choice> {
+    /// or all formats. The input's first and last bytes decide; `tail` is empty if the last bytes
+    /// are unknown. If they do not decide, the extension of the input's name decides. If the
+    /// extension does not decide either, the only candidate is chosen.
+    pub fn choose_input(&self, wanted: Option<&str>, head: &[u8], tail: &[u8], name: &str) -> Result<Choice> {
         let all = self.candidates(wanted, Way::In)?;
-        let longest = |c: &Choice| {
-            let hits = c.format.magics.iter().filter(|(offset, magic)| {
-                usize::try_from(*offset)
-                    .ok()
-                    .and_then(|o| head.get(o..))
-                    .is_some_and(|rest| rest.starts_with(magic))
-            });
-            hits.map(|(_, magic)| magic.len()).max().unwrap_or(0)
-        };
+        let longest = |c: &Choice| c.format.longest_match(head, tail);
         let best = all.iter().map(longest).max().unwrap_or(0);
         if let Some(wanted) = wanted {
-            self.check_bytes(wanted, &all, best, head, name)?;
+            self.check_bytes(wanted, &all, best, (head, tail), name)?;
         }
         if best > 0 {
             let hits = all.iter().filter(|c| longest(c) == best).cloned().collect();
-            return one(hits, &format!("the first bytes of '{name}' match"), Way::In);
+            return one(hits, &format!("the first or last bytes of '{name}' match"), Way::In);
         }
         self.by_extension(&all, wanted, name, Way::In)?.ok_or_else(|| {
             let known = texts(&all, with_extensions);
@@ -158,11 +163,19 @@ impl<'a> Registry<'a> {
     /// Compares the format that the caller named with the input's first bytes. If these bytes are
     /// the magic number of another format, the named format is rejected if it has magic numbers. If
     /// it has no magic numbers, the input is read and a warning is logged.
-    fn check_bytes(&self, wanted: &str, all: &[Choice], best: usize, head: &[u8], name: &str) -> Result<()> {
+    fn check_bytes(
+        &self,
+        wanted: &str,
+        all: &[Choice],
+        best: usize,
+        (head, tail): (&[u8], &[u8]),
+        name: &str,
+    ) -> Result<()> {
         if best > 0 {
             return Ok(());
         }
-        let Some(other) = self.formats(Way::In).find(|c| c.format.bytes && c.format.matches(head)) else {
+        let Some(other) = self.formats(Way::In).find(|c| c.format.bytes && c.format.matches(head, tail))
+        else {
             return Ok(());
         };
         let option = Way::In.option();

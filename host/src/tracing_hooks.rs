@@ -237,6 +237,10 @@ impl ByteSource for Traced<Arc<dyn ByteSource>> {
     fn map(&self) -> Option<&[u8]> {
         self.inner.map()
     }
+
+    fn version(&self) -> &str {
+        self.inner.version()
+    }
 }
 
 impl ByteSink for Traced<Box<dyn ByteSink>> {

@@ -360,9 +360,11 @@ typedef struct crossdock_source {
   /* The length of the content, or -1 if it is unknown (a pipe). If it is unknown, each `read_at`
    * must begin where the previous one ended. */
   int64_t bytes;
-  /* A name for messages: a path, "standard input". */
+  /* A name for messages: a path, a URI, "standard input". */
   crossdock_str name;
-  /* Reads bytes. [any-thread] if the length of the content is known, else [serial].
+  /* Reads bytes. [any-thread] if the length of the content is known, else [serial]. A call may take
+   * long, for example a request to a server. Several calls at a time are then faster than one after
+   * another.
    * @param offset    the first byte to read
    * @param to        host memory of at least `bytes` bytes
    * @param bytes     the number of bytes to read
@@ -381,6 +383,9 @@ typedef struct crossdock_source {
   void* map_private; /* the argument of `retain_map` and `release_map` */
   void (*release)(struct crossdock_source*);
   void* private_data;
+  /* A text that differs if the content differs, such as an entity tag of a server; empty if there
+   * is none. Valid as long as the source. */
+  crossdock_str version;
 } crossdock_source;
 
 /* A destination for bytes, which are written in order. */
@@ -536,10 +541,12 @@ typedef struct crossdock_writer {
   void* private_data;
 } crossdock_writer;
 
-/* Bytes that identify a format, at offset `offset` of the data. They must be within the first 4096
- * bytes of the data. */
+/* Bytes that identify a format, at offset `offset` of the data. A negative offset counts from the
+ * end of the data: -4 means that the bytes begin 4 bytes before the end. The bytes must be within
+ * the first or the last 4096 bytes of the data. Bytes at the end do not identify data of unknown
+ * length. */
 typedef struct crossdock_magic {
-  uint64_t offset;
+  int64_t offset;
   const void* data;
   size_t bytes;
 } crossdock_magic;
@@ -557,6 +564,8 @@ typedef struct crossdock_option_info {
  * inputs of formats with this flag twice: predicates have the types of the schema that it reads
  * first. */
 #define CROSSDOCK_FORMAT_FILTERS 4u
+/* The format is read from one or several sources at once, which form one table. */
+#define CROSSDOCK_FORMAT_SEVERAL 8u
 /* The writers accept batches whose number of rows is on the device (crossdock_batch.n_rows_device)
  * and write only these rows. Without this flag, the host reads the number and passes these rows.
  * The host also does this if a column has another layout than values of a fixed width. */
@@ -581,12 +590,16 @@ typedef struct crossdock_format {
   size_t n_options;
 } crossdock_format;
 
-/* The input of an importer. One of `source` and `capsules` is NULL. The importer moves the object
+/* The input of an importer. One of `sources` and `capsules` is NULL. The importer moves the objects
  * out that the other pointer refers to. */
 typedef struct crossdock_input {
   size_t struct_size;
-  crossdock_source* source;
   crossdock_capsules* capsules;
+  /* A list. It has one element, unless the format has CROSSDOCK_FORMAT_SEVERAL. Move an element
+   * with CROSSDOCK_MOVE; `sources` points to the first element, and CROSSDOCK_AT(sources, i) to the
+   * others. */
+  crossdock_source* sources;
+  size_t n_sources; /* 0 if `sources` is NULL, else at least 1 */
 } crossdock_input;
 
 /* A column, or a field of nested structs: names from the top-level column down. */
@@ -645,7 +658,7 @@ typedef struct crossdock_predicate {
 typedef struct crossdock_read_request {
   size_t struct_size;
   crossdock_str format; /* the name of one of the importer's formats */
-  /* The importer takes ownership of its source or capsules, also on failure. */
+  /* The importer takes ownership of its sources or capsules, also on failure. */
   const crossdock_input* input;
   /* The schema of the whole input that the caller expects, or NULL. If the format stores a schema,
    * the importer rejects an input with a different schema. If the format stores no types, the
@@ -733,6 +746,28 @@ typedef struct crossdock_importer {
   crossdock_code (*fragments)(crossdock_instance*, const crossdock_call* call, const crossdock_read_request* request,
                               crossdock_fragments* out, crossdock_error* err);
 } crossdock_importer;
+
+#define CROSSDOCK_OPENER_ID "crossdock.opener/1"
+
+/* Opens URIs. An isolated plugin cannot offer this interface, because its process has no access to
+ * the network. */
+typedef struct crossdock_opener {
+  size_t struct_size;
+  /* Lists the URI schemes that this plugin opens. [any-thread]
+   * @param out    the list, borrowed from the instance: a scheme has only lower-case letters,
+   *               digits, '+', '-' and '.', and begins with a letter: "s3"
+   * @param n_out  its length */
+  crossdock_code (*schemes)(crossdock_instance*, const crossdock_str** out, size_t* n_out, crossdock_error* err);
+  /* Opens a URI for reading. [any-thread] The source has a known length. Its `read_at` returns
+   * within bounded time, also if a server does not respond. It fails if the content has changed
+   * since `open`.
+   * @param uri      begins with one of the schemes, in any case, and "://"
+   * @param options  settings such as credentials; the opener rejects keys that it does not know
+   * @param out      the source, owned by the caller. It may outlive the call, but is released
+   *                 before the instance is destroyed. Its name contains no password. */
+  crossdock_code (*open)(crossdock_instance*, const crossdock_call* call, crossdock_str uri,
+                         const crossdock_option* options, size_t n_options, crossdock_source* out, crossdock_error* err);
+} crossdock_opener;
 
 /* What an export does with the bytes of a column. Later releases may add verdicts. Treat an unknown
  * verdict as CROSSDOCK_CANNOT. */
@@ -1349,7 +1384,7 @@ typedef struct crossdock_plugin_entry {
   crossdock_code (*create)(const crossdock_host* host, crossdock_instance** out, crossdock_error* err);
   /* Destroys an instance. The host calls it once, never from within a function of the instance, and
    * only when
-   *   - all batch streams and writers of the instance have been released, and
+   *   - all batch streams, writers and sources of the instance have been released, and
    *   - the only remaining host references are those that `create` added and `destroy` releases.
    * Batches and capsules that hold no host reference may outlive the instance, but must not access
    * the instance. The plugin's code stays mapped. */
@@ -1365,8 +1400,9 @@ typedef struct crossdock_plugin_entry {
 
 /* The symbol crossdock_plugin_meta_v1: a description of the plugin as plain bytes without
  * relocations, which the host reads from the file before any of the plugin's code runs. Texts are
- * NUL-terminated, without control characters. A list contains all interfaces, formats or encodings
- * that instances offer, in any order, separated by spaces. Ids and names contain no spaces. */
+ * NUL-terminated, without control characters. A list contains all interfaces, formats, encodings or
+ * URI schemes that instances offer, in any order, separated by spaces. Ids and names contain no
+ * spaces. */
 typedef struct crossdock_plugin_meta {
   uint64_t magic; /* CROSSDOCK_META_MAGIC */
   uint32_t struct_size;
@@ -1383,6 +1419,7 @@ typedef struct crossdock_plugin_meta {
   char formats[1024];      /* a list of names */
   char encodings[4096];    /* a list of ids */
   char description[256];   /* one line for users */
+  char schemes[256];       /* a list of URI schemes */
   /* A list of the ids of the host's interfaces without which `create` fails. A host that lacks one
    * of them rejects the plugin before any of its code runs. */
   char required[512];
@@ -1391,7 +1428,7 @@ typedef struct crossdock_plugin_meta {
   uint32_t sizes[CROSSDOCK_META_SIZES];
 } crossdock_plugin_meta;
 
-#define CROSSDOCK_META_N_SIZES 30
+#define CROSSDOCK_META_N_SIZES 31
 #define CROSSDOCK_META_SIZES_INIT                                                                                     \
   {                                                                                                                   \
     sizeof(struct ArrowSchema), sizeof(struct ArrowArray), sizeof(struct ArrowDeviceArray), sizeof(crossdock_error),  \
@@ -1402,7 +1439,7 @@ typedef struct crossdock_plugin_meta {
         sizeof(crossdock_option_info), sizeof(crossdock_column_plan), sizeof(crossdock_plan),                         \
         sizeof(crossdock_encoded_buffer), sizeof(crossdock_encoded_node), sizeof(crossdock_encoded_array),            \
         sizeof(crossdock_read_request), sizeof(crossdock_predicate), sizeof(crossdock_fragment),                      \
-        sizeof(crossdock_fragments)                                                                                   \
+        sizeof(crossdock_fragments), sizeof(crossdock_opener)                                                         \
   }
 
 /* The attribute of both symbols. */

@@ -135,6 +135,7 @@ abi! {
         map_private: *mut c_void,
         release: Option<unsafe extern "C" fn(*mut Source)>,
         private_data: *mut c_void,
+        version: Str,
     }
     struct Sink {
         struct_size: usize,
@@ -185,7 +186,7 @@ abi! {
         private_data: *mut c_void,
     }
     struct Magic {
-        offset: u64,
+        offset: i64,
         data: *const c_void,
         bytes: usize,
     }
@@ -213,8 +214,9 @@ abi! {
     }
     struct Input {
         struct_size: usize,
-        source: *mut Source,
         capsules: *mut Capsules,
+        sources: *mut Source,
+        n_sources: usize,
     }
     #[derive(Clone, Copy)]
     struct Path {
@@ -277,6 +279,13 @@ abi! {
         open: Option<unsafe extern "C" fn(*mut Instance, *const Call, *const ReadRequest, *mut BatchStream,
             *mut Error) -> Code>,
         fragments: Option<unsafe extern "C" fn(*mut Instance, *const Call, *const ReadRequest, *mut Fragments,
+            *mut Error) -> Code>,
+    }
+    #[derive(Clone, Copy)]
+    struct Opener {
+        struct_size: usize,
+        schemes: Option<unsafe extern "C" fn(*mut Instance, *mut *const Str, *mut usize, *mut Error) -> Code>,
+        open: Option<unsafe extern "C" fn(*mut Instance, *const Call, Str, *const OptionPair, usize, *mut Source,
             *mut Error) -> Code>,
     }
     struct ColumnPlan {
@@ -526,6 +535,7 @@ abi! {
         formats: [u8; 1024],
         encodings: [u8; 4096],
         description: [u8; 256],
+        schemes: [u8; 256],
         required: [u8; 512],
         sizes: [u32; META_SIZES],
     }
@@ -588,6 +598,8 @@ sized! {
 unsafe impl Sync for PluginEntry {}
 // SAFETY: the struct never changes, and its functions can be called from any thread.
 unsafe impl Sync for Importer {}
+// SAFETY: the struct never changes, and its functions can be called from any thread.
+unsafe impl Sync for Opener {}
 // SAFETY: the struct never changes, and its functions can be called from any thread.
 unsafe impl Sync for Exporter {}
 // SAFETY: the struct never changes, and its functions can be called from any thread.

@@ -43,6 +43,7 @@ pub const VALIDATE_FULL: u32 = 1;
 pub const FORMAT_BYTES: u32 = 1;
 pub const FORMAT_CAPSULES: u32 = 2;
 pub const FORMAT_FILTERS: u32 = 4;
+pub const FORMAT_SEVERAL: u32 = 8;
 pub const FORMAT_DEVICE_ROWS: u32 = 16;
 
 pub const READ_COLUMNS: u32 = 1;
@@ -106,6 +107,7 @@ pub const LOG_DEBUG: i32 = 4;
 pub const LOG_TRACE: i32 = 5;
 
 pub const IMPORTER_ID: &core::ffi::CStr = c"crossdock.importer/1";
+pub const OPENER_ID: &core::ffi::CStr = c"crossdock.opener/1";
 pub const EXPORTER_ID: &core::ffi::CStr = c"crossdock.exporter/1";
 pub const ENCODING_ID: &core::ffi::CStr = c"crossdock.encoding/1";
 pub const HOST_LOG_ID: &core::ffi::CStr = c"crossdock.host.log/1";

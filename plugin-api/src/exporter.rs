@@ -192,7 +192,7 @@ unsafe extern "C" fn plan<P: Plugin>(
         with::<P>(instance, err, |shell| {
             let exporter = shell.exporter()?;
             let options = Options::read(options, n_options)?;
-            let format = Format::find(exporter.formats(), format.get()?, &options)?;
+            let format = &Format::find(exporter.formats(), format.get()?, &options)?.name;
             let columns = exporter.plan(&Call::read(call)?, format, schema_ref(schema)?, from, &options)?;
             export_plan(columns).put(out, "plan")
         })
@@ -221,7 +221,7 @@ unsafe extern "C" fn begin<P: Plugin>(
             let sink = (!sink.is_released()).then(|| Sink::from_raw(sink));
             let exporter = shell.exporter()?;
             let options = Options::read(options, n_options)?;
-            let format = Format::find(exporter.formats(), format.get()?, &options)?;
+            let format = &Format::find(exporter.formats(), format.get()?, &options)?.name;
             let writer = exporter.begin(&Call::read(call)?, format, schema_ref(schema)?, &options, sink)?;
             export_writer(writer, shell.poison().clone()).put(out, "begin")
         })

@@ -20,9 +20,13 @@ pub struct Format {
     pub filters: bool,
     /// The names of the capsules that the plugin reads or writes.
     pub capsules: Vec<String>,
+    /// Whether the format is read from several sources at once, which form one table. The importer
+    /// then gets [`Input::Sources`](crate::Input::Sources), also for a single source.
+    pub several: bool,
     /// Sequences of bytes that identify the format, each with its offset from the start of the
-    /// data. Data that contains at least one sequence at its offset is recognised.
-    pub magics: Vec<(u64, Vec<u8>)>,
+    /// data, or, if it is negative, from the end. Data that contains at least one sequence at its
+    /// offset is recognised. The bytes are within the first or last 4096 bytes of the data.
+    pub magics: Vec<(i64, Vec<u8>)>,
     /// The file extensions, such as ".arrow". The entry "-" means standard output.
     pub extensions: Vec<String>,
     /// The types of the devices whose batches the plugin reads or writes, as Arrow's numbers. If
@@ -56,11 +60,11 @@ impl Format {
         self
     }
 
-    /// Finds the format with this name among `formats`, and returns its name.
+    /// Finds the format with this name among `formats`.
     ///
     /// # Errors
     /// Returns an error if there is no such format, or if it does not accept one of the options.
-    pub(crate) fn find<'a>(formats: &'a [Self], name: &str, options: &Options) -> Result<&'a str> {
+    pub(crate) fn find<'a>(formats: &'a [Self], name: &str, options: &Options) -> Result<&'a Self> {
         let Some(format) = formats.iter().find(|format| format.name == name) else {
             let known: Vec<_> = formats.iter().map(|format| format.name.as_str()).collect();
             return Err(Error::invalid_argument(format!(
@@ -72,7 +76,7 @@ impl Format {
             let known: Vec<_> = format.options.iter().map(|option| option.key.as_str()).collect();
             options.only(&format.name, &known)?;
         }
-        Ok(&format.name)
+        Ok(format)
     }
 
     /// Whether the format accepts this option.
@@ -86,14 +90,25 @@ impl Format {
         known.fold(Options::new(), |picked, (key, value)| picked.with(key, value))
     }
 
-    /// Whether data that begins with `head` is recognised as this format.
-    pub fn matches(&self, head: &[u8]) -> bool {
-        self.magics.iter().any(|(offset, magic)| {
-            usize::try_from(*offset)
-                .ok()
-                .and_then(|o| head.get(o..))
-                .is_some_and(|rest| rest.starts_with(magic))
-        })
+    /// Whether data is recognised as this format. `head` is the beginning of the data. `tail` is
+    /// the end of the data, and empty if the end is unknown.
+    pub fn matches(&self, head: &[u8], tail: &[u8]) -> bool {
+        self.longest_match(head, tail) > 0
+    }
+
+    /// The length of the longest sequence of [`magics`](Self::magics) by which data is recognised;
+    /// 0 if there is none. See [`matches`](Self::matches).
+    pub fn longest_match(&self, head: &[u8], tail: &[u8]) -> usize {
+        let is_at = |offset: i64, magic: &[u8]| {
+            let distance = usize::try_from(offset.unsigned_abs()).ok();
+            let rest = match offset {
+                0.. => distance.and_then(|begin| head.get(begin..)),
+                _ => distance.and_then(|from_end| tail.get(tail.len().checked_sub(from_end)?..)),
+            };
+            rest.is_some_and(|rest| rest.starts_with(magic))
+        };
+        let hits = self.magics.iter().filter(|(offset, magic)| is_at(*offset, magic));
+        hits.map(|(_, magic)| magic.len()).max().unwrap_or(0)
     }
 
     /// Whether batches on devices of this type are read or written.
@@ -115,6 +130,7 @@ impl Format {
                 description: raw.description.get()?.to_string(),
                 bytes: raw.flags & abi::FORMAT_BYTES != 0,
                 filters: raw.flags & abi::FORMAT_FILTERS != 0,
+                several: raw.flags & abi::FORMAT_SEVERAL != 0,
                 capsules: texts(raw.capsules, raw.n_capsules, "capsule names")?,
                 magics: slice(raw.magics, raw.n_magics, "magics")?
                     .iter()
@@ -230,6 +246,7 @@ impl FormatTable {
             flags |= if format.bytes { abi::FORMAT_BYTES } else { 0 };
             flags |= if format.filters { abi::FORMAT_FILTERS } else { 0 };
             flags |= if format.capsules.is_empty() { 0 } else { abi::FORMAT_CAPSULES };
+            flags |= if format.several { abi::FORMAT_SEVERAL } else { 0 };
             flags |= if format.device_rows { abi::FORMAT_DEVICE_ROWS } else { 0 };
             table.raw.push(abi::Format {
                 struct_size: size_of::<abi::Format>(),

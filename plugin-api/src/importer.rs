@@ -19,6 +19,9 @@ use crate::stream::{BatchStream, BatchStreamHandle, export_stream};
 pub enum Input {
     /// The input consists of bytes.
     Source(Source),
+    /// The input consists of the bytes of one or several sources, which form one table. Only a
+    /// format with [`Format::several`] gets this variant, and it gets no other variant with bytes.
+    Sources(Vec<Source>),
     /// The input consists of foreign objects.
     Capsules(Capsules),
 }
@@ -52,28 +55,82 @@ pub trait Importer: Send + Sync {
     }
 }
 
-impl Input {
+/// The objects of a `crossdock_input`. At most one of both is present.
+struct Taken {
+    sources: Vec<Source>,
+    capsules: Option<Capsules>,
+}
+
+/// The greatest number of sources of an input.
+const MAX_SOURCES: usize = 1 << 20;
+
+impl Taken {
+    /// Takes the ownership of all objects of an input.
+    ///
     /// # Safety
     /// `input` is null or points to a valid `crossdock_input`. The caller passes the ownership of
-    /// its source or capsules.
-    unsafe fn take(input: *const abi::Input) -> Result<Self> {
+    /// its sources or capsules.
+    unsafe fn new(input: *const abi::Input) -> Result<Self> {
         // SAFETY: the caller guarantees that `input` is null or points to `struct_size` bytes.
         let input = unsafe { sized_struct::borrow(input) }?;
-        // SAFETY: each pointer is null or points to an object whose ownership the caller passes.
-        let (source, capsules) = unsafe { (Owned::take(input.source), Owned::take(input.capsules)) };
-        match (input.source.is_null(), input.capsules.is_null()) {
-            // SAFETY: the header requires that this field points to a valid source.
-            (false, true) if !source.is_released() => Ok(Input::Source(unsafe { Source::from_raw(source) })),
-            // SAFETY: the header requires that this field points to a valid list of capsules.
-            (true, false) => unsafe { Capsules::from_raw(capsules) }.map(Input::Capsules),
+        // SAFETY: each pointer is null or points to objects whose ownership the caller passes.
+        let (sources, capsules) =
+            unsafe { (take_sources(input.sources, input.n_sources), Owned::take(input.capsules)) };
+        let sources = sources?;
+        match (sources.is_empty(), input.capsules.is_null()) {
+            (false, true) => Ok(Self { sources, capsules: None }),
+            (true, false) => {
+                // SAFETY: the header requires that this field points to a valid list of capsules.
+                let capsules = unsafe { Capsules::from_raw(capsules) }?;
+                Ok(Self { sources, capsules: Some(capsules) })
+            }
             (false, false) => {
                 Err(Error::invalid_argument("open: got both a source and capsules, expected one of them"))
             }
-            _ => {
+            (true, true) => {
                 Err(Error::invalid_argument("open: got neither a source nor capsules, expected one of them"))
             }
         }
     }
+
+    /// The input in the form that the importer of `format` expects.
+    fn into_input(self, format: &Format) -> Result<Input> {
+        let Self { mut sources, capsules } = self;
+        match capsules {
+            Some(capsules) => Ok(Input::Capsules(capsules)),
+            None if format.several => Ok(Input::Sources(sources)),
+            None => match (sources.pop(), sources.len()) {
+                (Some(source), 0) => Ok(Input::Source(source)),
+                (_, n) => Err(Error::invalid_argument(format!(
+                    "open: the format '{}' is read from one source, got {}",
+                    format.name,
+                    n + 1
+                ))),
+            },
+        }
+    }
+}
+
+/// Takes all sources of a list. Released sources are left out.
+///
+/// # Safety
+/// `list` is null or points to `n` valid or released sources, whose ownership the caller passes.
+unsafe fn take_sources(list: *mut abi::Source, n: usize) -> Result<Vec<Source>> {
+    if list.is_null() || n == 0 {
+        return Ok(Vec::new());
+    }
+    // SAFETY: the list is not null, and its first element begins with `struct_size`.
+    let stride = unsafe { sized_struct::stride(list.cast_const()) }?;
+    if n > MAX_SOURCES {
+        return Err(Error::invalid_argument(format!(
+            "open: got {n} sources, expected at most {MAX_SOURCES}"
+        )));
+    }
+    // SAFETY: `i` is less than `n`, and the distance between two sources is `stride`.
+    let take = |i: usize| unsafe { Owned::take(list.byte_add(i * stride)) };
+    let all = (0..n).map(take).filter(|source| !source.is_released());
+    // SAFETY: the header requires that a source that is not released is valid.
+    Ok(all.map(|source| unsafe { Source::from_raw(source) }).collect())
 }
 
 pub(crate) const fn table<P: Plugin>(has_fragments: bool) -> abi::Importer {
@@ -163,12 +220,15 @@ fn with_raw<T>(
     request: &ReadRequest<'_>,
     f: impl FnOnce(&abi::ReadRequest) -> Result<T>,
 ) -> Result<T> {
-    let (mut source, mut capsules) = match input {
-        Input::Source(source) => (Some(source.into_raw()), None),
-        Input::Capsules(capsules) => (None, Some(capsules.into_raw())),
+    let (mut sources, mut capsules) = match input {
+        Input::Source(source) => (vec![source.into_raw()], None),
+        Input::Sources(sources) => (sources.into_iter().map(Source::into_raw).collect(), None),
+        Input::Capsules(capsules) => (Vec::new(), Some(capsules.into_raw())),
     };
     let input = abi::Input {
-        source: source.as_mut().map_or(std::ptr::null_mut(), Owned::as_mut_ptr),
+        // `Owned` has the layout of the struct that it owns.
+        sources: if sources.is_empty() { std::ptr::null_mut() } else { sources.as_mut_ptr().cast() },
+        n_sources: sources.len(),
         capsules: capsules.as_mut().map_or(std::ptr::null_mut(), Owned::as_mut_ptr),
         ..abi::Input::new()
     };
@@ -264,7 +324,7 @@ unsafe fn with_request<P: Plugin>(
     // The function takes ownership also if it fails, so this comes first.
     let input = match &raw {
         // SAFETY: the header requires null or a valid input, whose ownership the caller passes.
-        Ok(raw) => unsafe { Input::take(raw.input) },
+        Ok(raw) => unsafe { Taken::new(raw.input) },
         Err(error) => Err(error.clone()),
     };
     // SAFETY: the caller guarantees a valid instance and error. The request and its lists are valid
@@ -275,6 +335,7 @@ unsafe fn with_request<P: Plugin>(
             reject_reserved(raw.reserved, "the read request")?;
             let options = Options::read(raw.options, raw.n_options)?;
             let format = Format::find(shell.importer()?.formats(), raw.format.get()?, &options)?;
+            let (input, format) = (input.into_input(format)?, format.name.as_str());
             let (schema, selection) = (raw.schema.as_ref(), Selection::from_raw(&raw)?);
             let fragment = read_request::read_token(&raw)?;
             body(

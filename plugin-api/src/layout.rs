@@ -45,7 +45,7 @@ pub fn layouts() -> Vec<StructLayout> {
         "crossdock_batch" = Batch { struct_size, array, schema, buffer_sizes, n_buffer_sizes, metadata, n_rows_device }
         "crossdock_capsule" = Capsule { struct_size, name, pointer, release, private_data }
         "crossdock_capsules" = Capsules { struct_size, capsules, n_capsules, release, private_data }
-        "crossdock_source" = Source { struct_size, bytes, name, read_at, map, retain_map, release_map, map_private, release, private_data }
+        "crossdock_source" = Source { struct_size, bytes, name, read_at, map, retain_map, release_map, map_private, release, private_data, version }
         "crossdock_sink" = Sink { struct_size, name, write, release, private_data }
         "crossdock_cancel" = Cancel { is_set, reserved, struct_size, wait, subscribe, unsubscribe, private_data }
         "crossdock_call" = Call { struct_size, device, stream, cancel, progress, progress_data, byte_budget, validate, reserved }
@@ -54,7 +54,7 @@ pub fn layouts() -> Vec<StructLayout> {
         "crossdock_magic" = Magic { offset, data, bytes }
         "crossdock_option_info" = OptionInfo { struct_size, key, description }
         "crossdock_format" = Format { struct_size, name, description, flags, reserved, magics, n_magics, extensions, n_extensions, capsules, n_capsules, device_types, n_device_types, options, n_options }
-        "crossdock_input" = Input { struct_size, source, capsules }
+        "crossdock_input" = Input { struct_size, capsules, sources, n_sources }
         "crossdock_path" = Path { names, n_names }
         "crossdock_row_range" = RowRange { begin, end }
         "crossdock_predicate" = Predicate { struct_size, column, comparison, reserved, type, literal }
@@ -62,6 +62,7 @@ pub fn layouts() -> Vec<StructLayout> {
         "crossdock_fragment" = Fragment { struct_size, token, token_bytes, n_rows, bytes, statistics }
         "crossdock_fragments" = Fragments { struct_size, fragments, n_fragments, release, private_data }
         "crossdock_importer" = Importer { struct_size, formats, open, fragments }
+        "crossdock_opener" = Opener { struct_size, schemes, open }
         "crossdock_column_plan" = ColumnPlan { struct_size, name, verdict, reserved, to, reason }
         "crossdock_plan" = Plan { struct_size, columns, n_columns, release, private_data }
         "crossdock_exporter" = Exporter { struct_size, formats, plan, begin }
@@ -94,7 +95,7 @@ pub fn layouts() -> Vec<StructLayout> {
         "crossdock_plugin_entry" = PluginEntry { magic, struct_size, abi_major, abi_minor, flags, create, destroy, get_interface }
         "crossdock_plugin_meta" = PluginMeta {
             magic, struct_size, abi_major, abi_minor, n_sizes, name, version, api_range, licence, toolchain, panic,
-            interfaces, formats, encodings, description, required, sizes,
+            interfaces, formats, encodings, description, schemes, required, sizes,
         }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! `include/crossdock.h` is the specification. [`abi`] declares the same structs in Rust. The other
 //! modules contain safe types that own these structs, for plugins and for hosts:
-//! - The author of a plugin implements [`Plugin`] with an [`Importer`], an [`Exporter`] or an
-//!   [`Encoding`], and exports it with [`crossdock_plugin!`].
+//! - The author of a plugin implements [`Plugin`] with an [`Importer`], an [`Exporter`], an
+//!   [`Encoding`] or an [`Opener`], and exports it with [`crossdock_plugin!`].
 //! - A host creates an [`Instance`] from the entry of a loaded plugin, and uses the handles that
 //!   the instance returns.
 //!
@@ -34,6 +34,7 @@ mod importer;
 pub mod layout;
 mod lists;
 mod meta;
+mod opener;
 mod options;
 mod owned;
 mod plan;
@@ -62,6 +63,7 @@ pub use fragment::{Fragment, MAX_FRAGMENTS};
 pub use host::{Host, SessionSettings};
 pub use importer::{Importer, ImporterHandle, Input};
 pub use meta::{PluginDescription, read_text};
+pub use opener::{Opener, OpenerHandle, is_scheme};
 pub use options::Options;
 pub use owned::{Owned, Release};
 pub use plan::{ColumnPlan, Verdict};

@@ -53,9 +53,18 @@ impl PluginDescription {
             formats: text(self.formats),
             encodings: text(self.encodings),
             description: text(self.description),
+            schemes: [0; 256],
             required: text(self.requires),
             sizes,
         }
+    }
+}
+
+impl PluginMeta {
+    /// Sets the URI schemes that the plugin opens, separated by spaces.
+    pub const fn with_schemes(mut self, schemes: &str) -> Self {
+        self.schemes = text(schemes);
+        self
     }
 }
 
@@ -109,7 +118,8 @@ pub fn read_text<'a>(field: &'a [u8], what: &str) -> Result<&'a str> {
 #[macro_export]
 macro_rules! crossdock_plugin {
     ($plugin:ty, name: $name:expr, description: $description:expr, interfaces: $interfaces:expr, formats: $formats:expr
-     $(, encodings: $encodings:expr)? $(, requires: $requires:expr)? $(, api_range: $api_range:expr)? $(,)?) => {
+     $(, encodings: $encodings:expr)? $(, schemes: $schemes:expr)? $(, requires: $requires:expr)?
+     $(, api_range: $api_range:expr)? $(,)?) => {
         /// Creates instances.
         #[unsafe(no_mangle)]
         #[allow(non_upper_case_globals)]
@@ -129,7 +139,8 @@ macro_rules! crossdock_plugin {
             requires: concat!($($requires)?),
             api_range: $crate::crossdock_plugin!(@or $crate::abi::API_RANGE $(, $api_range)?),
         }
-        .meta();
+        .meta()
+        .with_schemes(concat!($($schemes)?));
     };
     (@or $default:expr) => { $default };
     (@or $default:expr, $value:expr) => { $value };

@@ -13,6 +13,7 @@ use crate::exporter::{self, Exporter, ExporterHandle};
 use crate::format::FormatTable;
 use crate::host::Host;
 use crate::importer::{self, Importer, ImporterHandle};
+use crate::opener::{self, Opener, OpenerHandle};
 use crate::sized_struct::{self, SizedStruct};
 
 /// An instance of a plugin, as its author implements it. [`crate::crossdock_plugin!`] exports the
@@ -38,6 +39,11 @@ pub trait Plugin: Sized + Send + Sync + 'static {
     fn encoding(&self) -> Option<&dyn Encoding> {
         None
     }
+
+    /// The opener of URIs, if the plugin has one.
+    fn opener(&self) -> Option<&dyn Opener> {
+        None
+    }
 }
 
 /// The object that a `crossdock_instance` points to.
@@ -47,12 +53,13 @@ pub(crate) struct Shell<P> {
     importer_formats: OnceLock<FormatTable>,
     exporter_formats: OnceLock<FormatTable>,
     encoding_ids: OnceLock<Vec<abi::Str>>,
+    opener_schemes: OnceLock<Vec<abi::Str>>,
 }
 
 impl<P: Plugin> Shell<P> {
     fn new(plugin: P, poison: Poison) -> Self {
-        let (importer_formats, exporter_formats, encoding_ids) = Default::default();
-        Self { plugin, poison, importer_formats, exporter_formats, encoding_ids }
+        let (importer_formats, exporter_formats, encoding_ids, opener_schemes) = Default::default();
+        Self { plugin, poison, importer_formats, exporter_formats, encoding_ids, opener_schemes }
     }
 
     pub(crate) fn poison(&self) -> &Poison {
@@ -69,6 +76,16 @@ impl<P: Plugin> Shell<P> {
 
     pub(crate) fn encoding(&self) -> Result<&dyn Encoding> {
         self.plugin.encoding().ok_or_else(|| Error::unsupported("this plugin has no encodings"))
+    }
+
+    pub(crate) fn opener(&self) -> Result<&dyn Opener> {
+        self.plugin.opener().ok_or_else(|| Error::unsupported("this plugin has no opener"))
+    }
+
+    pub(crate) fn opener_schemes(&self) -> Result<&[abi::Str]> {
+        let opener = self.opener()?;
+        let schemes = || opener.schemes().iter().map(|scheme| abi::Str::new(scheme)).collect();
+        Ok(self.opener_schemes.get_or_init(schemes))
     }
 
     pub(crate) fn encoding_ids(&self) -> Result<&[abi::Str]> {
@@ -115,6 +132,7 @@ impl<P: Plugin> Tables<P> {
     const IMPORTER: &'static abi::Importer = &importer::table::<P>(false);
     const FRAGMENTING: &'static abi::Importer = &importer::table::<P>(true);
     const EXPORTER: &'static abi::Exporter = &exporter::table::<P>();
+    const OPENER: &'static abi::Opener = &opener::table::<P>();
     const DECODING: &'static abi::Encoding = &encoding::table::<P>(true);
     const LOWERING: &'static abi::Encoding = &encoding::table::<P>(false);
     const ENTRY: &'static abi::PluginEntry = &entry::<P>();
@@ -183,6 +201,8 @@ unsafe extern "C" fn get_interface<P: Plugin>(
             table = std::ptr::from_ref(importer).cast();
         } else if id == abi::EXPORTER_ID && shell.plugin.exporter().is_some() {
             table = std::ptr::from_ref(Tables::<P>::EXPORTER).cast();
+        } else if id == abi::OPENER_ID && shell.plugin.opener().is_some() {
+            table = std::ptr::from_ref(Tables::<P>::OPENER).cast();
         } else if id == abi::ENCODING_ID
             && let Some(encoding) = shell.plugin.encoding()
         {
@@ -255,6 +275,12 @@ impl Instance {
     pub fn exporter(&self) -> Option<ExporterHandle<'_>> {
         // SAFETY: the header defines `abi::Exporter` for this id.
         unsafe { self.interface(abi::EXPORTER_ID) }.map(|table| ExporterHandle { instance: self, table })
+    }
+
+    /// The opener of URIs, if the plugin has one.
+    pub fn opener(&self) -> Option<OpenerHandle<'_>> {
+        // SAFETY: the header defines `abi::Opener` for this id.
+        unsafe { self.interface(abi::OPENER_ID) }.map(|table| OpenerHandle { instance: self, table })
     }
 
     /// The encodings, if the plugin has any.

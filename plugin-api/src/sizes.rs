@@ -49,6 +49,7 @@ sized_structs! {
     "crossdock_fragment" Fragment,
     "crossdock_fragments" Fragments,
     "crossdock_importer" Importer,
+    "crossdock_opener" Opener,
     "crossdock_column_plan" ColumnPlan without reason,
     "crossdock_plan" Plan,
     "crossdock_exporter" Exporter,
@@ -84,7 +85,7 @@ pub const META_SIZES: usize = 128;
 
 /// The number of struct sizes that the first release of this minor version listed. Later releases
 /// may list more.
-pub const MIN_META_SIZES: usize = 30;
+pub const MIN_META_SIZES: usize = 31;
 
 /// An element of `CROSSDOCK_META_SIZES_INIT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +119,7 @@ impl BuiltSize {
 }
 
 /// The elements of `CROSSDOCK_META_SIZES_INIT`, in its order.
-pub const BUILT_SIZES: [BuiltSize; 30] = [
+pub const BUILT_SIZES: [BuiltSize; 31] = [
     BuiltSize::fixed::<ArrowSchema>("ArrowSchema"),
     BuiltSize::fixed::<ArrowArray>("ArrowArray"),
     BuiltSize::fixed::<ArrowDeviceArray>("ArrowDeviceArray"),
@@ -153,4 +154,5 @@ pub const BUILT_SIZES: [BuiltSize; 30] = [
     BuiltSize::sized::<Predicate>(),
     BuiltSize::sized::<Fragment>(),
     BuiltSize::sized::<Fragments>(),
+    BuiltSize::sized::<Opener>(),
 ];

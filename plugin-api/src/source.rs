@@ -30,6 +30,12 @@ pub trait ByteSource: Send + Sync {
     fn map(&self) -> Option<&[u8]> {
         None
     }
+
+    /// A text that differs if the content differs, such as an entity tag of a server; empty if
+    /// there is none.
+    fn version(&self) -> &str {
+        ""
+    }
 }
 
 /// A C source, for a plugin that reads from it.
@@ -50,11 +56,21 @@ struct Shell {
 }
 
 impl Source {
-    /// Converts to a C source.
+    /// Converts to a C source of the host.
     pub fn new(source: Arc<dyn ByteSource>) -> Self {
+        Self::with_poison(source, Poison::for_host())
+    }
+
+    /// Converts to a C source of a plugin instance.
+    pub(crate) fn of_instance(source: Arc<dyn ByteSource>, poison: Poison) -> Self {
+        Self::with_poison(source, poison)
+    }
+
+    fn with_poison(source: Arc<dyn ByteSource>, poison: Poison) -> Self {
+        let version = abi::Str::new(source.version());
         let name = abi::Str::new(source.name());
         let bytes = source.len().map_or(-1, |n| i64::try_from(n).unwrap_or(-1));
-        let mut raw = abi::Source { bytes, name, ..abi::Source::new() };
+        let mut raw = abi::Source { bytes, name, version, ..abi::Source::new() };
         raw.read_at = Some(read_at);
         raw.release = Some(release);
         if let Some(map) = source.map() {
@@ -63,7 +79,7 @@ impl Source {
             raw.release_map = Some(release_map);
             raw.map_private = Arc::into_raw(Arc::new(source.clone())).cast_mut().cast();
         }
-        raw.private_data = Box::into_raw(Box::new(Shell { source, poison: Poison::for_host() })).cast();
+        raw.private_data = Box::into_raw(Box::new(Shell { source, poison })).cast();
         // SAFETY: this function created the source with its release function, and there is no other
         // copy of it.
         Self { raw: unsafe { Owned::new(raw) }, serial: Mutex::default() }
@@ -86,6 +102,12 @@ impl Source {
     pub fn name(&self) -> &str {
         // SAFETY: the header requires that the string is valid and lives as long as the source.
         unsafe { self.raw.name.get() }.unwrap_or("a source whose name is not UTF-8")
+    }
+
+    /// A text that differs if the content differs; empty if there is none.
+    pub fn version(&self) -> &str {
+        // SAFETY: the header requires that the string is valid and lives as long as the source.
+        unsafe { self.raw.version.get() }.unwrap_or_default()
     }
 
     /// The length in bytes, or `None` if it is unknown, as for a pipe.

@@ -224,6 +224,7 @@ class Session:
         schema: _ArrowSchema | None = None,
         map: bool = True,
         progress: _Progress = None,
+        storage_options: dict[str, str | bool | int | float] | None = None,
         **options: str | bool | int | float,
     ) -> Table: ...
     def scan(
@@ -240,6 +241,7 @@ class Session:
         prefetch: int = 2,
         map: bool = True,
         fragment: bytes | None = None,
+        storage_options: dict[str, str | bool | int | float] | None = None,
         **options: str | bool | int | float,
     ) -> Scan: ...
     def write(

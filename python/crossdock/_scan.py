@@ -2,6 +2,7 @@
 
 import glob
 import os
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,16 @@ if TYPE_CHECKING:
     from ._native import Scan
 
 
+# The beginning of a URI, as in the host. Only the host knows whether a plugin opens the scheme.
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
 def files(source: Any) -> list[str] | None:
     """Returns the files of a path, a folder, a pattern, or a list of these. None if `source` is something else.
 
     A folder stands for all files in it and in its subfolders, ordered by path, except names that begin with '.' or
     '_'. A path that does not exist and contains '*', '?' or '[' is a pattern; '**' matches any number of folders.
+    A URI stands for itself.
     """
     if isinstance(source, (list, tuple)):
         return [file for item in source for file in _files_of(os.fsdecode(item))]
@@ -25,6 +31,8 @@ def files(source: Any) -> list[str] | None:
 
 
 def _files_of(path: str) -> list[str]:
+    if _URI.match(path):
+        return [path]
     if os.path.isdir(path):
         return _files_in(path)
     if glob.has_magic(path) and not os.path.exists(path):

@@ -5,6 +5,7 @@
 #define ROWS "base-rows"
 #define TENSOR "base-tensor"
 #define IPC "base-ipc"
+#define PARTS "base-parts"
 
 static const crossdock_str CAPSULES[] = {TEXT("arrow_schema"), TEXT("arrow_device_array")};
 static const crossdock_str TENSORS[] = {TEXT("dltensor")};
@@ -31,10 +32,15 @@ static const ArrowDeviceType DEVICES[] = {ARROW_DEVICE_CPU};
   {.struct_size = sizeof(crossdock_format), .name = TEXT(IPC), .description = TEXT("one column of 64-bit integers"),     \
    .flags = CROSSDOCK_FORMAT_BYTES, .magics = CONTINUED, .n_magics = 1, .device_types = DEVICES, .n_device_types = 1}
 
-static const crossdock_format FORMATS[] = {DEVICE_FORMAT, ROWS_FORMAT, TENSOR_FORMAT, IPC_FORMAT};
-static const crossdock_format ANYWHERE[] = {DEVICE_FORMAT, ROWS_FORMAT_ON(0), TENSOR_FORMAT, IPC_FORMAT};
-static const crossdock_format TURNED[] = {ROWS_FORMAT, DEVICE_FORMAT, TENSOR_FORMAT, IPC_FORMAT};
-static const crossdock_format TWICE[] = {DEVICE_FORMAT, ROWS_FORMAT, DEVICE_FORMAT, TENSOR_FORMAT, IPC_FORMAT};
+/* A format of several sources, of which no input is valid. */
+#define PARTS_FORMAT                                                                                                     \
+  {.struct_size = sizeof(crossdock_format), .name = TEXT(PARTS), .description = TEXT("nothing"),                         \
+   .flags = CROSSDOCK_FORMAT_BYTES | CROSSDOCK_FORMAT_SEVERAL, .device_types = DEVICES, .n_device_types = 1}
+
+static const crossdock_format FORMATS[] = {DEVICE_FORMAT, ROWS_FORMAT, TENSOR_FORMAT, IPC_FORMAT, PARTS_FORMAT};
+static const crossdock_format ANYWHERE[] = {DEVICE_FORMAT, ROWS_FORMAT_ON(0), TENSOR_FORMAT, IPC_FORMAT, PARTS_FORMAT};
+static const crossdock_format TURNED[] = {ROWS_FORMAT, DEVICE_FORMAT, TENSOR_FORMAT, IPC_FORMAT, PARTS_FORMAT};
+static const crossdock_format TWICE[] = {DEVICE_FORMAT, ROWS_FORMAT, DEVICE_FORMAT, TENSOR_FORMAT, IPC_FORMAT, PARTS_FORMAT};
 static const crossdock_format MANGLED[] = {
     DEVICE_FORMAT, ROWS_FORMAT,
     {.struct_size = sizeof(crossdock_format), .name = TEXT("\xff\xfe"), .flags = CROSSDOCK_FORMAT_BYTES}};
@@ -51,10 +57,10 @@ static crossdock_code list(const crossdock_format** out, size_t* n_out, size_t n
 static crossdock_code read_formats(crossdock_instance* instance, const crossdock_format** out, size_t* n_out,
                                    crossdock_error* err) {
   (void)instance, (void)err;
-  return list(out, n_out, 4, HAS(IMPORTS_ANYWHERE));
+  return list(out, n_out, 5, HAS(IMPORTS_ANYWHERE));
 }
 
-/* Lists only the first two formats, because the exporter writes neither tensors nor Arrow IPC. */
+/* Lists only the first two formats, because the exporter writes no others. */
 static crossdock_code written_formats(crossdock_instance* instance, const crossdock_format** out, size_t* n_out,
                                       crossdock_error* err) {
   (void)instance, (void)err;
@@ -131,19 +137,24 @@ crossdock_code base_open(crossdock_instance* instance, const crossdock_call* cal
   if (code == CROSSDOCK_OK) code = base_check_call(call, err);
   if (code == CROSSDOCK_OK && request->reserved != 0 && !HAS(ANY_RESERVED_IN_REQUEST))
     code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: a reserved field of the request is not 0");
-  if (input->source && !HAS(INPUT_LEFT)) {
-    CROSSDOCK_MOVE(&source, input->source);
+  if (input->sources && !HAS(INPUT_LEFT)) {
+    CROSSDOCK_MOVE(&source, input->sources);
   }
   if (input->capsules && !HAS(INPUT_LEFT)) {
     CROSSDOCK_MOVE(&capsules, input->capsules);
+  }
+  for (size_t i = 1; i < input->n_sources && !HAS(SECOND_SOURCE_LEFT); i++) {
+    crossdock_source other;
+    CROSSDOCK_MOVE(&other, CROSSDOCK_AT(input->sources, i));
+    other.release(&other);
   }
   if (HAS(OUT_ON_FAILURE)) out->private_data = instance;
   if (HAS(THREAD_BOUND) && !thrd_equal(instance->thread, thrd_current()))
     code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: the instance belongs to another thread");
   if (code == CROSSDOCK_OK && (base_is(request->format, ROWS) || base_is(request->format, DEVICE) || base_is(request->format, TENSOR) || base_is(request->format, IPC) ||
                                 HAS(ANY_FORMAT))) {
-    if (HAS(INPUT_LEFT) && input->source) {
-      CROSSDOCK_MOVE(&source, input->source);
+    if (HAS(INPUT_LEFT) && input->sources) {
+      CROSSDOCK_MOVE(&source, input->sources);
     }
     if (HAS(INPUT_LEFT) && input->capsules) {
       CROSSDOCK_MOVE(&capsules, input->capsules);
@@ -158,6 +169,8 @@ crossdock_code base_open(crossdock_instance* instance, const crossdock_call* cal
     if (source.release && !base_is(request->format, DEVICE)) return base_rows_open(instance, &source, request, out, err);
     if (capsules.release && !base_is(request->format, ROWS)) return base_device_open(instance, &capsules, request->schema, out, err);
     code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: the format needs another kind of input");
+  } else if (code == CROSSDOCK_OK && base_is(request->format, PARTS)) {
+    code = base_fail(err, CROSSDOCK_BAD_DATA, "base: no input of base-parts is valid");
   } else if (code == CROSSDOCK_OK) {
     code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: an unknown format");
   }
@@ -277,6 +290,7 @@ static const void* get_interface(crossdock_instance* instance, const char* id) {
   if (strcmp(id, CROSSDOCK_IMPORTER_ID) == 0) return HAS(DECODES_ALONE) ? NULL : &IMPORTER;
   if (strcmp(id, CROSSDOCK_EXPORTER_ID) == 0) return HAS(DECODES_ALONE) ? NULL : &EXPORTER;
   if (strcmp(id, CROSSDOCK_ENCODING_ID) == 0) return &BASE_ENCODING;
+  if (strcmp(id, CROSSDOCK_OPENER_ID) == 0) return HAS(DECODES_ALONE) ? NULL : &BASE_OPENER;
   return HAS(ANSWERS_ANY_INTERFACE) ? &IMPORTER : NULL;
 }
 
@@ -304,14 +318,16 @@ CROSSDOCK_EXPORT const crossdock_plugin_meta crossdock_plugin_meta_v1 = {
 #ifdef BUG_DECODES_ALONE
     .interfaces = CROSSDOCK_ENCODING_ID,
 #else
-    .interfaces = CROSSDOCK_IMPORTER_ID " " CROSSDOCK_EXPORTER_ID " " CROSSDOCK_ENCODING_ID,
+    .interfaces = CROSSDOCK_IMPORTER_ID " " CROSSDOCK_EXPORTER_ID " " CROSSDOCK_ENCODING_ID " " CROSSDOCK_OPENER_ID,
+    /* BUG_SCHEME_IN_CAPITALS changes BASE_SCHEME. */
+    .schemes = BASE_SCHEME,
 #endif
 #ifdef BUG_DECODES_ALONE
     .formats = "",
 #elif defined(BUG_METADATA_OUT_OF_DATE)
     .formats = DEVICE,
 #else
-    .formats = DEVICE " " ROWS " " TENSOR " " IPC,
+    .formats = DEVICE " " ROWS " " TENSOR " " IPC " " PARTS,
 #endif
 #ifndef BUG_NEEDS_UNDECLARED_INTERFACE
     .required = CROSSDOCK_HOST_MEMORY_ID,

@@ -25,7 +25,10 @@ pub struct CaseContext {
     pub plugin: PathBuf,
     pub device: Device,
     pub seed: u64,
+    /// The samples that are files.
     pub samples: Vec<PathBuf>,
+    /// The samples that are URIs.
+    uris: Vec<String>,
     /// The time limit of the whole case.
     pub limit: Duration,
     pub backend: Backend,
@@ -55,8 +58,26 @@ impl CaseContext {
         if device != Device::CPU {
             sessions.push(open(device)?);
         }
-        let (plugin, samples) = (plugin.to_path_buf(), samples.to_vec());
-        Ok(Self { case, plugin, device, seed, samples, limit, backend, sessions, watches: Mutex::default() })
+        let (uris, samples): (Vec<_>, _) = samples.iter().cloned().partition(|sample| is_uri(sample));
+        let uris = uris.into_iter().map(|uri| uri.display().to_string()).collect();
+        let plugin = plugin.to_path_buf();
+        Ok(Self {
+            case,
+            plugin,
+            device,
+            seed,
+            samples,
+            uris,
+            limit,
+            backend,
+            sessions,
+            watches: Mutex::default(),
+        })
+    }
+
+    /// The samples that are URIs.
+    pub fn uris(&self) -> impl Iterator<Item = &str> {
+        self.uris.iter().map(String::as_str)
     }
 
     /// The random numbers of this case.
@@ -122,6 +143,11 @@ impl CaseContext {
         let table = table.map_err(|error| failed("the suite's own table", "a table", error.one_line()))?;
         Ok(table.batches().to_vec())
     }
+}
+
+/// Whether a sample is a URI and not a file.
+pub fn is_uri(sample: &Path) -> bool {
+    sample.to_str().is_some_and(|text| crossdock::scheme_of(text).is_some())
 }
 
 impl Drop for CaseContext {

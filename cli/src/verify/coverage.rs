@@ -13,9 +13,9 @@ use super::verdict::{Check, missing_sample};
 /// Something that a plugin offers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Part {
-    /// "read", "write", "decode".
+    /// "read", "write", "decode", "open".
     verb: String,
-    /// The format's name, or the encoding's id.
+    /// The format's name, the encoding's id, or the URI scheme.
     name: String,
 }
 
@@ -30,6 +30,10 @@ impl Part {
 
     pub fn decode(id: &str) -> Self {
         Self { verb: "decode".into(), name: id.into() }
+    }
+
+    pub fn open(scheme: &str) -> Self {
+        Self { verb: "open".into(), name: scheme.into() }
     }
 
     /// The name in reports: "read 'csv'".
@@ -62,7 +66,7 @@ fn record() -> MutexGuard<'static, Coverage> {
 }
 
 /// Records what the plugin offers.
-pub fn record_offer(read: &[Format], written: &[Format], ids: &[String]) {
+pub fn record_offer(read: &[Format], written: &[Format], ids: &[String], schemes: &[String]) {
     let sample = |format: &Format| match format.bytes {
         true => format!("a file of the format: --sample FILE{}", extension(format)),
         false => "an input that the suite cannot make: it makes only Arrow and DLPack capsules".into(),
@@ -76,6 +80,9 @@ pub fn record_offer(read: &[Format], written: &[Format], ids: &[String]) {
     record.offered.extend(ids.iter().map(|id| {
         let need = "an encoded array with such a node: --sample FILE.cdenc (`crossdock encoded` makes one)";
         (Part::decode(id), need.into())
+    }));
+    record.offered.extend(schemes.iter().map(|scheme| {
+        (Part::open(scheme), format!("a URI whose content does not change: --sample {scheme}://…"))
     }));
 }
 
@@ -104,8 +111,15 @@ pub fn recorded() -> Coverage {
 }
 
 /// Prefixes of the names of the cases that check their rule without data.
-const WITHOUT_DATA: [&str; 6] =
-    ["entry.", "interfaces.", "errors.", "structs.", "encoding.unknown_id", "encoding.malformed_nodes"];
+const WITHOUT_DATA: [&str; 7] = [
+    "entry.",
+    "interfaces.",
+    "errors.",
+    "structs.",
+    "opener.schemes",
+    "encoding.unknown_id",
+    "encoding.malformed_nodes",
+];
 
 /// Skips a case if the plugin never worked on data, because the case would pass without having
 /// checked its rule.

@@ -27,7 +27,7 @@ impl IpcFormat {
     /// `bytes`, or has the same file extension.
     pub fn is_of(self, format: &Format, bytes: &[u8]) -> bool {
         let has_extension = || format.extensions.iter().any(|extension| extension == self.extension());
-        format.bytes && (format.matches(bytes) || has_extension())
+        format.bytes && (format.matches(bytes, bytes) || has_extension())
     }
 
     /// Writes a table, and pads its buffers to multiples of `alignment` bytes.

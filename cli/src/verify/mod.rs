@@ -93,7 +93,8 @@ pub struct Verify {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     jobs: Option<u32>,
     /// A file of a format that the plugin reads, or an encoded array (.cdenc) with nodes of its
-    /// encodings; cases read, decode and mutate it. May be given several times
+    /// encodings; cases read, decode and mutate it. Or a URI that the plugin opens, whose content
+    /// does not change. May be given several times
     #[arg(long = "sample", value_name = "FILE")]
     samples: Vec<PathBuf>,
     /// Prints the results as JSON
@@ -120,7 +121,8 @@ impl Verify {
             return write_output(&report::list(&cases, self.json));
         }
         let plugin = self.plugin()?;
-        for file in std::iter::once(plugin).chain(&self.samples) {
+        let samples = self.samples.iter().filter(|sample| !context::is_uri(sample));
+        for file in std::iter::once(plugin).chain(samples) {
             if !file.is_file() {
                 return Err(usage_error(format!("'{}' is not a file", file.display())));
             }

@@ -139,6 +139,10 @@ impl Raw {
         self.table(abi::ENCODING_ID)
     }
 
+    pub fn opener(&self) -> Option<abi::Opener> {
+        self.table(abi::OPENER_ID)
+    }
+
     /// Calls each function for each format with this defect. If `has_error_struct` is false, the
     /// error struct is NULL.
     pub fn attempts(
@@ -165,11 +169,15 @@ impl Raw {
         let (name, options) = arguments(format, defect);
         let counts = ReleaseCounts::default();
         let bytes = Arc::new(TestSource::of(b"bytes that begin no format"));
-        let mut source = crossdock::api::Source::new(bytes.clone()).into_raw();
+        // A format of several sources gets two of them.
+        let n_sources = if format.several { 2 } else { 1 };
+        let mut sources: Vec<_> =
+            (0..n_sources).map(|_| crossdock::api::Source::new(bytes.clone()).into_raw()).collect();
         let schema = counted_schema(export_schema(&sample_schema())?, counts.add("a schema in a capsule"));
         let mut capsules = list(Capsule::new(schema));
         let input = if format.bytes {
-            abi::Input { source: source.as_mut_ptr(), ..abi::Input::new() }
+            // `Owned` has the layout of the struct that it owns.
+            abi::Input { sources: sources.as_mut_ptr().cast(), n_sources, ..abi::Input::new() }
         } else {
             abi::Input { capsules: capsules.as_mut_ptr(), ..abi::Input::new() }
         };
@@ -190,8 +198,8 @@ impl Raw {
             unsafe { open(self.instance, &defect.apply(self.call.raw()), &request, &mut out, err) }
         });
         let input = if format.bytes {
-            let was_taken = source.is_released();
-            drop(source);
+            let was_taken = sources.iter().all(Owned::is_released);
+            drop(sources);
             let is_leaked = Arc::strong_count(&bytes) > 1;
             input_violation(
                 was_taken,

@@ -3,7 +3,8 @@
 use std::mem::ManuallyDrop;
 
 use crossdock::api::{
-    CallSettings, CallStream, EncodingHandle, Error, ExporterHandle, ImporterHandle, Instance, abi,
+    CallSettings, CallStream, EncodingHandle, Error, ExporterHandle, ImporterHandle, Instance, OpenerHandle,
+    abi,
 };
 use crossdock::memory::Backend;
 use crossdock_memory::Stream;
@@ -46,6 +47,10 @@ impl Subject {
 
     pub fn encoding(&self) -> Check<EncodingHandle<'_>> {
         self.instance.encoding().ok_or_else(|| not_offered("the plugin has no encodings"))
+    }
+
+    pub fn opener(&self) -> Check<OpenerHandle<'_>> {
+        self.instance.opener().ok_or_else(|| not_offered("the plugin opens no URIs"))
     }
 
     /// A call on the case's device, with the subject's own stream.

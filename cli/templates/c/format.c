@@ -182,22 +182,22 @@ static crossdock_code open_source(crossdock_instance* instance, const crossdock_
   if (r) r->rest = malloc(2 * CHUNK_BYTES);
   (void)instance;
   if (CROSSDOCK_CHECK_CALL(call) != CROSSDOCK_OK || request->reserved != 0) {
-    if (input->source) input->source->release(input->source);
+    if (input->sources) input->sources->release(input->sources);
     if (input->capsules) input->capsules->release(input->capsules);
     if (r) free(r->rest);
     free(r);
     return fail(err, CROSSDOCK_CHECK_CALL(call) == CROSSDOCK_UNSUPPORTED ? CROSSDOCK_UNSUPPORTED : CROSSDOCK_INVALID_ARGUMENT,
                 "@NAME@: the call or the read request has a reserved field that is not 0, or an unknown setting");
   }
-  if (!r || !r->rest || !input->source || request->n_options > 0 || !is_expected(request->schema) ||
+  if (!r || !r->rest || !input->sources || request->n_options > 0 || !is_expected(request->schema) ||
       request->format.bytes != strlen("@NAME@") || memcmp(request->format.data, "@NAME@", request->format.bytes) != 0) {
-    if (input->source) input->source->release(input->source);
+    if (input->sources) input->sources->release(input->sources);
     if (input->capsules) input->capsules->release(input->capsules);
     if (r) free(r->rest);
     free(r);
     return fail(err, CROSSDOCK_INVALID_ARGUMENT, "@NAME@: expected the format @NAME@, a source, no options, and the column 'line' of type Binary");
   }
-  CROSSDOCK_MOVE(&r->source, input->source);
+  CROSSDOCK_MOVE(&r->source, input->sources);
   out->private_data = r;
   out->release = release_reader;
   out->get_schema = get_schema;

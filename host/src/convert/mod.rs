@@ -37,6 +37,7 @@ pub struct Conversion {
     via: Options,
     nulls: Option<String>,
     keeps_options: bool,
+    storage: Options,
 }
 
 impl Session {
@@ -51,6 +52,7 @@ impl Session {
             via: Options::new(),
             nulls: None,
             keeps_options: false,
+            storage: Options::new(),
         }
     }
 }
@@ -108,6 +110,12 @@ impl Conversion {
         self
     }
 
+    /// Sets options of the plugin that opens URIs, for [`Self::run_files`].
+    pub fn storage(mut self, options: Options) -> Self {
+        self.storage = options;
+        self
+    }
+
     /// Sets the maximum number of rows to convert.
     pub fn limit(mut self, rows: u64) -> Self {
         self.read.limit = Some(rows);
@@ -152,9 +160,11 @@ impl Conversion {
     /// # Errors
     /// [`Error::Usage`] that names the file and the column if the schemas differ. After an error or
     /// cancellation, no output remains.
-    pub fn run_files(self, files: Vec<PathBuf>, map: bool, output: Output) -> Result<Report> {
+    pub fn run_files(mut self, files: Vec<PathBuf>, map: bool, output: Output) -> Result<Report> {
+        let storage = std::mem::take(&mut self.storage);
         let open = |session: &Session, read: &ReadOptions| {
-            let options = ScanOptions { read: read.clone(), prefetch: 0, map, ..ScanOptions::default() };
+            let options =
+                ScanOptions { read: read.clone(), storage, prefetch: 0, map, ..ScanOptions::default() };
             let scan = session.scan(ScanSource::Files(files), options)?;
             Ok(Origin::Scan(scan.batches()?, scan))
         };
@@ -167,7 +177,7 @@ impl Conversion {
         output: Output,
     ) -> Result<Report> {
         let start = Instant::now();
-        let Self { session, mut read, mut write, vias, via: via_options, nulls, keeps_options } = self;
+        let Self { session, mut read, mut write, vias, via: via_options, nulls, keeps_options, .. } = self;
         read.write_options = keeps_options;
         let named = vias.iter().chain(&read.from).chain(&write.to).map(String::as_str);
         session.plugins_without_warnings(&named.collect::<Vec<_>>());

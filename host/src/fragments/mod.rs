@@ -58,7 +58,11 @@ impl Session {
             let source = Source::new(tracing_hooks::source(input.shared(), plugin.account()));
             let request = ReadRequest::new(&format.name).with_options(&options.options);
             let importer = plugin.importer()?;
-            let list = || importer.fragments(&self.call_for_bytes(), ApiInput::Source(source), &request);
+            let input = match format.several {
+                true => ApiInput::Sources(vec![source]),
+                false => ApiInput::Source(source),
+            };
+            let list = || importer.fragments(&self.call_for_bytes(), input, &request);
             let list = plugin.account().trace_host_call("importer.fragments", list).map_err(failed)?;
             let piece = |fragment: crossdock_plugin_api::Fragment| {
                 let statistics = fragment.statistics.map(|batch| self.import_statistics(&plugin, batch));

@@ -40,6 +40,8 @@ pub struct Metadata {
     pub formats: Vec<String>,
     /// The ids of the encodings that the plugin decodes.
     pub encodings: Vec<String>,
+    /// The URI schemes that the plugin opens, in lower case.
+    pub schemes: Vec<String>,
     /// The ids of the host's interfaces without which the plugin cannot create an instance.
     pub required: Vec<String>,
     /// A description in one line.
@@ -133,6 +135,7 @@ impl Metadata {
             interfaces: list("interfaces", &raw.interfaces)?,
             formats: list("formats", &raw.formats)?,
             encodings: list("encodings", &raw.encodings)?,
+            schemes: list("schemes", &raw.schemes)?,
             required: list("required", &raw.required)?,
             description: text("description", &raw.description)?,
             sizes: sizes.to_vec(),

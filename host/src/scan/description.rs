@@ -15,7 +15,9 @@ use crate::writer::schema_difference;
 /// The inputs of a scan.
 #[derive(Clone)]
 pub enum ScanSource {
-    /// Files of one schema, which are read one after another.
+    /// Files of one schema: paths, or URIs that a plugin opens (see
+    /// [`Session::open_input`](crate::Session::open_input)). They are read one after another, or
+    /// all at once if the format of the first file is read from several inputs.
     Files(Vec<PathBuf>),
     /// An input that is already open.
     Input(Input),
@@ -33,11 +35,14 @@ pub struct ScanOptions {
     pub prefetch: usize,
     /// Whether files may be mapped.
     pub map: bool,
+    /// The options of the plugin that opens URIs, for example credentials. If there are any, all
+    /// files must be URIs.
+    pub storage: Options,
 }
 
 impl Default for ScanOptions {
     fn default() -> Self {
-        Self { read: ReadOptions::default(), schema: None, prefetch: 2, map: true }
+        Self { read: ReadOptions::default(), schema: None, prefetch: 2, map: true, storage: Options::new() }
     }
 }
 
@@ -51,6 +56,10 @@ pub(crate) struct Description {
     /// Options with which a writer stores data as the first input does.
     pub write_options: Options,
     pub n_rows: Option<u64>,
+    /// Whether all files are read at once.
+    pub several: bool,
+    /// The versions of the inputs that were opened to read the schema, in order.
+    pub versions: Vec<String>,
     /// The reader of an input that can be read only once, until it is used.
     pub once: Option<Mutex<Option<Reader>>>,
 }

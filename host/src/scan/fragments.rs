@@ -105,10 +105,18 @@ impl Scan {
                 "the input of the scan has no fragments, because it can be read only once",
             ));
         }
-        let ScanOptions { read, map, .. } = &self.description.options;
+        let options = &self.description.options;
+        let read = &options.read;
         if !read.filter.is_empty() && read.limit.is_some() {
             return Err(Error::usage(
                 "limit: a scan with a filter and a limit has no fragments, because the filter decides which rows are the first",
+            ));
+        }
+        if let (true, ScanSource::Files(files)) = (self.description.several, &self.description.source)
+            && files.len() > 1
+        {
+            return Err(Error::usage(
+                "a scan whose plugin reads all inputs at once has no fragments: scan the inputs one by one",
             ));
         }
         let ranges = limited(read.rows.as_deref(), read.limit)?;
@@ -120,7 +128,7 @@ impl Scan {
                     if listing.has_all_rows() {
                         break;
                     }
-                    let input = run::open_file(&self.session, path, *map)?;
+                    let input = run::open_file(&self.session, path, options)?;
                     if i > 0 {
                         let reader = self.session.read_shared(input.clone(), &run::without_rows(read))?;
                         self.description.check_schema(input.name(), reader.schema())?;

@@ -48,21 +48,35 @@ impl Session {
         let input = match &source {
             ScanSource::Files(files) => {
                 let first = files.first().ok_or_else(|| Error::usage("expected at least one file"))?;
-                run::open_file(self, first, options.map)?
+                run::open_file(self, first, &options)?
             }
             ScanSource::Input(input) => input.clone(),
         };
-        let is_single = !matches!(&source, ScanSource::Files(files) if files.len() > 1);
+        let mut inputs = vec![input.clone()];
+        let mut is_single = true;
+        let mut several = false;
+        if let ScanSource::Files(files) = &source
+            && files.len() > 1
+        {
+            several = self.recognise(&input, options.read.from.as_deref())?.format.several;
+            is_single = several;
+            for file in files.iter().skip(1).filter(|_| several) {
+                inputs.push(run::open_file(self, file, &options)?);
+            }
+        }
         // An input of unknown length is read in order, like a pipe.
-        let is_once = input.source().len().is_none();
-        if is_once && !is_single {
+        let once = inputs.iter().find(|input| input.source().len().is_none());
+        let is_once = once.is_some();
+        if let Some(input) = once
+            && matches!(&source, ScanSource::Files(files) if files.len() > 1)
+        {
             return Err(Error::usage(format!(
                 "'{}': expected a regular file, because several files are read",
                 input.name()
             )));
         }
         let name = input.name().to_owned();
-        if !is_single && options.read.fragment.is_some() {
+        if (!is_single || inputs.len() > 1) && options.read.fragment.is_some() {
             return Err(Error::usage(
                 "fragment: expected one file, because a fragment is a part of one input",
             ));
@@ -70,7 +84,8 @@ impl Session {
         let mut read = if is_single { options.read.clone() } else { run::without_rows(&options.read) };
         // Small reads of other inputs may take long.
         read.row_count |= is_single && (matches!(input, Input::File(_)) || input.in_memory().is_some());
-        let reader = self.read_shared(input, &read)?;
+        let versions = inputs.iter().map(|input| input.source().version().to_owned()).collect();
+        let reader = self.read_several(inputs, &read)?;
         let n_rows = if is_single { reader.n_rows() } else { None };
         let read_by = (reader.shared_plugin(), reader.format().to_owned());
         let write_options = reader.write_options().clone();
@@ -86,6 +101,8 @@ impl Session {
             reader: read_by,
             write_options,
             n_rows,
+            several,
+            versions,
             once: is_once.then(|| Mutex::new(Some(reader))),
         };
         Ok(Scan { session: self.clone(), description: Arc::new(description) })
@@ -101,7 +118,7 @@ impl Session {
     pub fn read_table(&self, source: ScanSource, options: ScanOptions) -> Result<Table> {
         let input = match source {
             ScanSource::Files(files) => match files.as_slice() {
-                [file] if options.schema.is_none() => run::open_file(self, file, options.map)?,
+                [file] if options.schema.is_none() => run::open_file(self, file, &options)?,
                 _ => return self.scan(ScanSource::Files(files), options)?.to_table(),
             },
             ScanSource::Input(input) if options.schema.is_none() => input,

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
 use crossdock_arrays::DeviceBatch;
+use crossdock_plugin_api::Error as ApiError;
 
-use super::description::{Description, ScanSource};
+use super::description::{Description, ScanOptions, ScanSource};
 use crate::error::{Error, Result};
 use crate::reader::{ReadOptions, Reader};
 use crate::row_ranges::within;
@@ -17,10 +18,10 @@ use crate::session::Session;
 use crate::source::Input;
 use crate::table::Table;
 
-/// Opens a file of a scan.
-pub(super) fn open_file(session: &Session, path: &Path, map: bool) -> Result<Input> {
-    let input = Input::open(path, session.cancel_flag())?;
-    Ok(if map { input } else { input.without_mapping() })
+/// Opens a file or a URI of a scan.
+pub(super) fn open_file(session: &Session, path: &Path, options: &ScanOptions) -> Result<Input> {
+    let input = session.open_input(path, &options.storage)?;
+    Ok(if options.map { input } else { input.without_mapping() })
 }
 
 /// The options without the rows, for one of several inputs. The rows count those of all inputs
@@ -53,6 +54,8 @@ pub(super) struct Run {
     /// An input that is not open yet.
     input: Option<Input>,
     reader: Option<Reader>,
+    /// The number of inputs that were opened.
+    n_opened: usize,
     /// How each input is read. If there are several, the rows are set when an input is opened.
     read: ReadOptions,
     /// The requested rows of all inputs together, if there are several inputs.
@@ -86,7 +89,7 @@ impl Run {
         if once.is_some() {
             // The reader applies the limit of the scan, but not the limit of the pass.
             of_result = limit;
-        } else if files.len() > 1 {
+        } else if files.len() > 1 && !description.several {
             of_result = read.limit;
             // Without a filter, the rows include the limit, so that no further input is opened.
             let of_ranges = if read.filter.is_empty() { read.limit } else { None };
@@ -100,6 +103,7 @@ impl Run {
             files,
             input,
             reader: once,
+            n_opened: 0,
             read,
             ranges,
             known_rows: None,
@@ -175,14 +179,14 @@ impl Run {
             if rest.as_ref().is_some_and(Vec::is_empty) {
                 return Ok(false);
             }
-            let input = match (self.input.take(), self.files.pop_front()) {
-                (Some(input), _) => input,
-                (None, Some(path)) => open_file(&self.session, &path, self.description.options.map)?,
-                (None, None) => return Ok(false),
-            };
+            let mut inputs = self.next_inputs()?;
+            let Some(last) = inputs.pop() else { return Ok(false) };
             let reader = match rest {
-                Some(rest) => self.open_rows(input, rest)?,
-                None => Some(self.open(input, &self.read)?),
+                Some(rest) => self.open_rows(last, rest)?,
+                None => {
+                    inputs.push(last);
+                    Some(self.open(inputs, &self.read)?)
+                }
             };
             if let Some(reader) = reader {
                 self.reader = Some(reader);
@@ -191,11 +195,25 @@ impl Run {
         }
     }
 
+    /// The next input, or all inputs if the format is read from several inputs at once.
+    fn next_inputs(&mut self) -> Result<Vec<Input>> {
+        let mut inputs: Vec<Input> = self.input.take().into_iter().collect();
+        let n_files = if self.description.several { self.files.len() } else { 1 - inputs.len() };
+        for path in self.files.drain(..n_files.min(self.files.len())) {
+            inputs.push(open_file(&self.session, &path, &self.description.options)?);
+        }
+        for input in &inputs {
+            check_version(input, self.description.versions.get(self.n_opened))?;
+            self.n_opened += 1;
+        }
+        Ok(inputs)
+    }
+
     /// Opens one of several inputs, of which the rows `rest` are requested. `None` if it has none
     /// of these rows; then only its metadata was read.
     fn open_rows(&mut self, input: Input, rest: Vec<Range<u64>>) -> Result<Option<Reader>> {
         let counted = ReadOptions { filter: Vec::new(), row_count: true, ..without_rows(&self.read) };
-        let reader = self.open(input.clone(), &counted)?;
+        let reader = self.open(vec![input.clone()], &counted)?;
         let Some(n_rows) = reader.n_rows() else {
             drop(reader);
             // The rows of the next input follow those of this one, so the importer must not leave
@@ -216,14 +234,26 @@ impl Run {
             return Ok(Some(reader));
         }
         drop(reader);
-        self.open(input, &ReadOptions { rows: Some(rows), ..self.read.clone() }).map(Some)
+        self.open(vec![input], &ReadOptions { rows: Some(rows), ..self.read.clone() }).map(Some)
     }
 
-    /// Opens an input, and compares its schema with the scan's.
-    fn open(&self, input: Input, read: &ReadOptions) -> Result<Reader> {
-        let name = input.name().to_owned();
-        let reader = self.session.read_shared(input, read)?;
+    /// Opens inputs as one table, and compares its schema with the scan's.
+    fn open(&self, inputs: Vec<Input>, read: &ReadOptions) -> Result<Reader> {
+        let name = inputs.first().map_or("", Input::name).to_owned();
+        let reader = self.session.read_several(inputs, read)?;
         self.description.check_schema(&name, reader.schema())?;
         Ok(reader)
+    }
+}
+
+/// Rejects an input that has changed since its schema was read. An empty version is unknown.
+fn check_version(input: &Input, expected: Option<&String>) -> Result<()> {
+    let got = input.source().version();
+    match expected {
+        Some(expected) if expected != got && !expected.is_empty() && !got.is_empty() => {
+            let error = ApiError::io(format!("expected the version {expected}, got {got}"));
+            Err(Error::data(format!("'{}' has changed since the scan was created", input.name()), error))
+        }
+        _ => Ok(()),
     }
 }

@@ -51,6 +51,7 @@ impl Input {
         })?;
         let failed = |error: ApiError| Error::data(format!("cannot read '{name}'"), error);
         let mut hasher = sha2::Sha256::new();
+        hasher.update(self.source().version());
         for begin in [0, bytes.saturating_sub(SAMPLE_BYTES)] {
             let mut sample = vec![0; SAMPLE_BYTES.min(bytes - begin) as usize];
             let n = self.source().read_at(begin, &mut sample).map_err(failed)?;

@@ -10,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crossdock_plugin_api::{ByteSource, CancelFlag};
+use crossdock_plugin_api::{ByteSource, CancelFlag, Error as ApiError};
 
 pub use bytes::{Bytes, BytesSource};
 pub use crossdock_isolation::read_from;
@@ -108,6 +108,21 @@ impl Input {
             Self::Pipe(pipe) => pipe.clone(),
             Self::Bytes(bytes) => bytes.clone(),
         }
+    }
+
+    /// Returns up to `bytes` bytes from the end of the input; none if its length is unknown.
+    pub(crate) fn tail(&self, bytes: usize) -> Result<Vec<u8>> {
+        let (source, mut tail) = (self.source(), vec![0; bytes]);
+        let Some(end) = source.len().filter(|_| bytes > 0) else { return Ok(Vec::new()) };
+        tail.truncate(usize::try_from(end).unwrap_or(bytes));
+        let offset = end - tail.len() as u64;
+        let read = source.read_at(offset, &mut tail);
+        let n = read.map_err(|error| Error::data(format!("cannot read '{}'", self.name()), error))?;
+        if n < tail.len() {
+            let error = ApiError::io(format!("expected {} bytes at offset {offset}, got {n}", tail.len()));
+            return Err(Error::data(format!("cannot read '{}'", self.name()), error));
+        }
+        Ok(tail)
     }
 
     /// Returns up to `bytes` bytes from the start of the input, without consuming them.

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use crossdock_plugin_api::Options;
+
 use super::Table;
 use crate::error::Result;
 use crate::reader::{ReadOptions, Reader};
@@ -43,9 +45,9 @@ impl Table {
         Ok(Self { session: session.clone(), schema, batches })
     }
 
-    /// Reads a file. The host recognises the file's format.
+    /// Reads a file, or a URI that a plugin opens. The host recognises the format.
     pub fn read(session: &Session, path: impl AsRef<Path>) -> Result<Self> {
-        let input = Input::open(path, session.cancel_flag())?;
+        let input = session.open_input(path, &Options::new())?;
         Self::from_reader(session, session.read_shared(input, &ReadOptions::default())?)
     }
 

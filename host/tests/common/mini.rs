@@ -164,6 +164,7 @@ impl Importer for Mini {
                 offset: 4,
                 is_padded: format == "mini-padded",
             })),
+            Input::Sources(_) => Err(Error::internal("expected one source")),
             Input::Capsules(capsules) => {
                 let mut capsules = capsules.into_iter();
                 let (Some(schema), Some(array)) = (capsules.next(), capsules.next()) else {

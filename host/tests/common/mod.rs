@@ -3,6 +3,7 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod encoding;
+pub mod inputs;
 pub mod mini;
 pub mod parts;
 

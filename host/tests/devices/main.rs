@@ -5,6 +5,7 @@
 mod common;
 mod convert;
 mod fragments;
+mod inputs;
 mod kernels;
 mod pending;
 mod scans;

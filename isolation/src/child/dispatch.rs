@@ -27,7 +27,7 @@ struct OpenParts {
     instance: u64,
     call: CallParts,
     format: String,
-    input: InputParts,
+    inputs: Vec<InputParts>,
     schema: Option<Vec<u8>>,
     options: OptionParts,
 }
@@ -50,12 +50,13 @@ impl Server {
             Request::Destroy(instance) => self.instances.remove(instance),
             Request::CloseStream(stream) => self.streams.remove(stream),
             Request::CloseWriter(writer) => self.writers.remove(writer),
-            Request::Open { instance, call, format, input, schema, options, selection, fragment } => {
-                let from = OpenParts { instance, call, format, input, schema, options };
+            Request::Open { instance, call, format, inputs, schema, options, selection, fragment } => {
+                let from = OpenParts { instance, call, format, inputs, schema, options };
                 return self.open(from, selection, fragment, attachments);
             }
             Request::Fragments { instance, call, format, input, schema, options } => {
-                let from = OpenParts { instance, call, format, input, schema, options };
+                let inputs = vec![input];
+                let from = OpenParts { instance, call, format, inputs, schema, options };
                 return self.fragments(from, attachments, to);
             }
             Request::Next { stream, call } => return self.next(stream, call, to),
@@ -107,9 +108,9 @@ impl Server {
         fragment: Option<Vec<u8>>,
         attachments: Attachments,
     ) -> Result<Response> {
-        let OpenParts { instance, call, format, input, schema, options } = from;
+        let OpenParts { instance, call, format, inputs, schema, options } = from;
         let instance = self.instances.get(instance)?;
-        let input = self.input(input, attachments)?;
+        let input = self.inputs(inputs, attachments)?;
         let schema = schema.map(|bytes| read_schema(&bytes)).transpose()?.map(|(raw, _)| raw);
         let options = to_options(options);
         let call = self.begin_call(call, &instance);
@@ -133,9 +134,9 @@ impl Server {
     }
 
     fn fragments(&self, from: OpenParts, attachments: Attachments, to: &mut Outgoing) -> Result<Response> {
-        let OpenParts { instance, call, format, input, schema, options } = from;
+        let OpenParts { instance, call, format, inputs, schema, options } = from;
         let instance = self.instances.get(instance)?;
-        let input = self.input(input, attachments)?;
+        let input = self.inputs(inputs, attachments)?;
         let schema = schema.map(|bytes| read_schema(&bytes)).transpose()?.map(|(raw, _)| raw);
         let options = to_options(options);
         let call = self.begin_call(call, &instance);
@@ -160,9 +161,10 @@ impl Server {
         fragments.into_iter().map(parts).collect::<Result<_>>().map(Response::Fragments)
     }
 
-    fn input(&self, input: InputParts, attachments: Attachments) -> Result<Input> {
-        let source = HostSource::new(input, &Incoming::from_host(attachments.files)?, self.host.clone());
-        Ok(Input::Source(Source::new(Arc::new(source))))
+    fn inputs(&self, inputs: Vec<InputParts>, attachments: Attachments) -> Result<Input> {
+        let files = Incoming::from_host(attachments.files)?;
+        let source = |input| Source::new(Arc::new(HostSource::new(input, &files, self.host.clone())));
+        Ok(Input::Sources(inputs.into_iter().map(source).collect()))
     }
 
     fn next(&self, stream: u64, call: CallParts, to: &mut Outgoing) -> Result<Response> {

@@ -42,6 +42,10 @@ impl ByteSource for HostSource {
         self.parts.bytes
     }
 
+    fn version(&self) -> &str {
+        &self.parts.version
+    }
+
     fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
         if let Some(bytes) = self.map() {
             return Ok(read_from(bytes, offset, to));

@@ -191,15 +191,21 @@ impl Importer for RemoteInstance {
     }
 
     fn open(&self, call: &Call<'_>, input: Input, request: &ReadRequest<'_>) -> Result<Box<dyn BatchStream>> {
-        let Input::Source(source) = input else { return Err(no_capsules()) };
+        let sources = match input {
+            Input::Source(source) => vec![source],
+            Input::Sources(sources) => sources,
+            Input::Capsules(_) => return Err(no_capsules()),
+        };
         let mut files = Outgoing::to_plugin(None);
-        let (input, source) = register_source(&self.connection.child, source, &mut files)?;
+        let register = |source| register_source(&self.connection.child, source, &mut files);
+        let registered = sources.into_iter().map(register).collect::<Result<Vec<_>>>()?;
+        let (inputs, sources) = registered.into_iter().unzip();
         let parts = self.connection.child.call_parts(call);
         let request = Request::Open {
             instance: self.instance,
             call: parts,
             format: request.format.to_owned(),
-            input,
+            inputs,
             schema: request.schema.map(write_schema).transpose()?,
             options: to_pairs(request.options),
             selection: request.selection.into(),
@@ -215,7 +221,7 @@ impl Importer for RemoteInstance {
             &schema,
             honoured.into(),
             write_options.into_iter().fold(Options::new(), |all, (key, value)| all.with(key, value)),
-            source,
+            sources,
             incoming.into_reservation(),
         )?))
     }

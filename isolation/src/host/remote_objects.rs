@@ -41,10 +41,10 @@ pub fn register_source(
     files.restrict_to_input(map.as_ref().map_or(&[], |map| map.bytes()));
     let whole =
         map.as_ref().filter(|map| !map.is_empty()).map(|map| files.place(map.bytes(), 1)).transpose()?;
-    let (name, bytes) = (source.name().to_owned(), source.len());
+    let (name, bytes, version) = (source.name().to_owned(), source.len(), source.version().to_owned());
     let id = child.callbacks.add_source(source);
     let registration = SourceRegistration { child: child.clone(), id, _map: map };
-    Ok((InputParts { id, name, bytes, whole }, registration))
+    Ok((InputParts { id, name, bytes, version, whole }, registration))
 }
 
 /// A stream of batches in the plugin's process.
@@ -54,7 +54,7 @@ pub struct RemoteStream {
     schema: SchemaRef,
     honoured: Honoured,
     write_options: Options,
-    _source: SourceRegistration,
+    _sources: Vec<SourceRegistration>,
     /// Reserves the memory of the schema.
     _reservation: Option<Reservation>,
 }
@@ -66,7 +66,7 @@ impl RemoteStream {
         schema: &[u8],
         honoured: Honoured,
         write_options: Options,
-        source: SourceRegistration,
+        sources: Vec<SourceRegistration>,
         reservation: Option<Reservation>,
     ) -> Result<Self> {
         let (_, schema) = read_schema(schema)?;
@@ -76,7 +76,7 @@ impl RemoteStream {
             schema,
             honoured,
             write_options,
-            _source: source,
+            _sources: sources,
             _reservation: reservation,
         })
     }

@@ -315,7 +315,11 @@ fn host_receives_all_fields_of_the_plugins_formats() {
     let formats = instance.importer().unwrap().formats().unwrap();
     assert_eq!(formats.len(), 1);
     assert_eq!(formats[0].magics, vec![(4, b"MOOD".to_vec())]);
-    assert!(formats[0].matches(b"....MOOD") && !formats[0].matches(b"...MOOD") && !formats[0].matches(b""));
+    assert!(
+        formats[0].matches(b"....MOOD", b"")
+            && !formats[0].matches(b"...MOOD", b"")
+            && !formats[0].matches(b"", b"")
+    );
     assert_eq!((formats[0].extensions.as_slice(), formats[0].bytes), (&[".moody".to_string()][..], true));
     let keys: Vec<_> = formats[0].options.iter().map(|o| (o.key.as_str(), o.description.as_str())).collect();
     assert_eq!(keys, [("mood", "good or bad"), ("tempo", "allegro")]);

@@ -8,6 +8,7 @@ mod encoded;
 mod encoded_bytes;
 mod encoding;
 mod failures;
+mod inputs;
 mod layout;
 mod released;
 mod sizes;

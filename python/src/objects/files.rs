@@ -76,16 +76,18 @@ pub struct ReadArguments<'a, 'py> {
     pub schema: Option<&'a Bound<'py, PyAny>>,
     pub map: bool,
     pub options: Options,
+    /// The options of the plugin that opens URIs.
+    pub storage: Options,
 }
 
 impl ReadArguments<'_, '_> {
     /// # Errors
     /// UsageError that names the argument.
     pub fn scan_options(self, prefetch: usize, batch_rows: u64) -> PyResult<ScanOptions> {
-        let Self { format, request, schema, map, options } = self;
+        let Self { format, request, schema, map, options, storage } = self;
         let schema = schema.map(schema_of).transpose()?;
         let read = ReadOptions { from: format, options, batch_rows, ..request.options()? };
-        Ok(ScanOptions { read, schema, prefetch, map })
+        Ok(ScanOptions { read, schema, prefetch, map, storage })
     }
 }
 

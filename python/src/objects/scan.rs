@@ -63,7 +63,9 @@ pub fn scan(
     let source = PySource::new("scan", source, false)?;
     let pickled = match &source {
         PySource::Files(files) => {
-            Some(PyTuple::new(py, [files.clone().into_pyobject(py)?.into_any(), keywords.into_any()])?)
+            // A `pathlib.Path` would change the slashes of a URI.
+            let files: Vec<_> = files.iter().map(|file| file.as_os_str()).collect();
+            Some(PyTuple::new(py, [files.into_pyobject(py)?.into_any(), keywords.into_any()])?)
         }
         _ => None,
     };

@@ -324,10 +324,11 @@ impl Session {
 
     /// Reads a table of any format that a plugin reads.
     ///
-    /// source, format, columns, rows, filter, limit, schema, options: as in `scan`.
+    /// source, format, columns, rows, filter, limit, schema, storage_options, options: as in
+    /// `scan`.
     /// map: as in `read_ipc`.
     /// progress: True shows a bar if stderr is a terminal; or a function (bytes_done, bytes_total).
-    #[pyo3(signature = (source, format=None, *, columns=None, rows=None, filter=None, limit=None, schema=None, map=true, progress=None, **options))]
+    #[pyo3(signature = (source, format=None, *, columns=None, rows=None, filter=None, limit=None, schema=None, map=true, progress=None, storage_options=None, **options))]
     #[allow(clippy::too_many_arguments)]
     fn read(
         &self,
@@ -340,20 +341,22 @@ impl Session {
         schema: Option<&Bound<'_, PyAny>>,
         map: bool,
         progress: Option<&Bound<'_, PyAny>>,
+        storage_options: Option<&Bound<'_, PyDict>>,
         options: Option<Bound<'_, PyDict>>,
     ) -> PyResult<Table> {
         let options = crate::objects::files::options(options.as_ref())?;
+        let storage = crate::objects::files::options(storage_options)?;
         let request = RequestArguments { columns, rows, filter, limit };
-        let arguments = ReadArguments { format, request, schema, map, options };
+        let arguments = ReadArguments { format, request, schema, map, options, storage };
         crate::objects::files::read(source, &self.shared()?, arguments, progress)
     }
 
     /// Describes a table that is read in batches. Only its schema is read now.
     ///
-    /// source: a path, a folder, a pattern such as "data/*.arrow", a list of these, a bytes-like
-    /// object, or a file object, which is read in ranges if it is seekable. Several files must have
-    /// the same schema and are read in order; the files of a folder or a pattern are ordered by
-    /// name.
+    /// source: a path, a folder, a pattern such as "data/*.arrow", a URI such as
+    /// "s3://bucket/name", which a plugin opens, a list of these, a bytes-like object, or a file
+    /// object, which is read in ranges if it is seekable. Several files must have the same schema
+    /// and are read in order; the files of a folder or a pattern are ordered by name.
     /// format: name of the format; None: recognised by the contents.
     /// columns: names of columns, in the order of the result. "b.c" is the field c of the struct b,
     /// or, without such a field, the column "b.c"; ("b", "c") is only the field. None: all columns.
@@ -370,8 +373,10 @@ impl Session {
     /// map: as in `read_ipc`.
     /// fragment: the token of a fragment of the source; `rows` are then positions in the fragment.
     /// The source may also be a Fragment, without other arguments.
+    /// storage_options: options of the plugin that opens URIs, for example credentials. A pickled
+    /// scan contains them.
     /// options: options of the format.
-    #[pyo3(signature = (source, format=None, *, columns=None, rows=None, filter=None, limit=None, schema=None, batch_rows=None, prefetch=2, map=true, fragment=None, **options))]
+    #[pyo3(signature = (source, format=None, *, columns=None, rows=None, filter=None, limit=None, schema=None, batch_rows=None, prefetch=2, map=true, fragment=None, storage_options=None, **options))]
     #[allow(clippy::too_many_arguments)]
     fn scan(
         slf: &Bound<'_, Self>,
@@ -387,6 +392,7 @@ impl Session {
         prefetch: usize,
         map: bool,
         fragment: Option<&Bound<'_, PyBytes>>,
+        storage_options: Option<&Bound<'_, PyDict>>,
         options: Option<Bound<'_, PyDict>>,
     ) -> PyResult<Py<Scan>> {
         if crate::objects::fragments::is_fragment(source)? {
@@ -413,9 +419,11 @@ impl Session {
         keywords.set_item("prefetch", prefetch)?;
         keywords.set_item("map", map)?;
         keywords.set_item("fragment", fragment)?;
+        keywords.set_item("storage_options", storage_options)?;
+        let storage = crate::objects::files::options(storage_options)?;
         let options = crate::objects::files::options(options.as_ref())?;
         let request = RequestArguments { columns, rows, filter, limit };
-        let arguments = ReadArguments { format, request, schema, map, options };
+        let arguments = ReadArguments { format, request, schema, map, options, storage };
         let sizes = (prefetch, batch_rows.unwrap_or(0));
         let token = fragment.map(|token| token.as_bytes());
         Py::new(py, crate::objects::scan::scan(slf, source, arguments, sizes, token, keywords)?)

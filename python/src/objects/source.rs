@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crossdock::source::Input;
 use crossdock::truncated::handle_sigbus;
-use crossdock::{ScanSource, Session};
-use crossdock_plugin_api::Progress;
+use crossdock::{ScanSource, Session, scheme_of};
+use crossdock_plugin_api::{Options, Progress};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
@@ -177,13 +177,16 @@ fn files_of(source: &Bound<'_, PyAny>) -> PyResult<Option<Vec<PathBuf>>> {
     files.iter().map(|file| file.extract().map(|FsPath(path)| path)).collect::<PyResult<_>>().map(Some)
 }
 
+/// A path that does not exist may be a URI.
 fn may_block(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|file| !file.is_file() || file.len() >= MIN_INTERRUPTIBLE_BYTES)
+    let is_uri = || path.to_str().is_some_and(|text| scheme_of(text).is_some());
+    is_uri()
+        || std::fs::metadata(path).is_ok_and(|file| !file.is_file() || file.len() >= MIN_INTERRUPTIBLE_BYTES)
 }
 
 /// Opens a path for the session.
 pub fn open(session: &Session, path: &Path, map: bool) -> crossdock::Result<Input> {
-    let input = Input::open(path, session.cancel_flag())?;
+    let input = session.open_input(path, &Options::new())?;
     if !map {
         return Ok(input.without_mapping());
     }

@@ -153,7 +153,7 @@ static crossdock_code importer_open(crossdock_instance* instance, const crossdoc
   (void)instance, (void)call;
   for (size_t i = 0; i < N(NAMES); i++)
     if (request->format.bytes == strlen(NAMES[i]) && memcmp(request->format.data, NAMES[i], request->format.bytes) == 0) kind = NAMES[i];
-  if (input->source) input->source->release(input->source);
+  if (input->sources) input->sources->release(input->sources);
   if (input->capsules && input->capsules->release) input->capsules->release(input->capsules);
   n_returned = 0;
   if (is(kind, "garbage-status")) return -4711;
@@ -197,5 +197,5 @@ CROSSDOCK_EXPORT const crossdock_plugin_entry crossdock_plugin_v1 = {
 CROSSDOCK_EXPORT const crossdock_plugin_meta crossdock_plugin_meta_v1 = {
     CROSSDOCK_META_MAGIC, sizeof(crossdock_plugin_meta), CROSSDOCK_ABI_MAJOR, CROSSDOCK_ABI_MINOR, CROSSDOCK_META_N_SIZES,
     "garbage", "0.1.0", CROSSDOCK_API_RANGE, "Apache-2.0", "cc", "none", CROSSDOCK_IMPORTER_ID, "garbage-status", "",
-    "returns malformed data", "", CROSSDOCK_META_SIZES_INIT,
+    "returns malformed data", "", "", CROSSDOCK_META_SIZES_INIT,
 };

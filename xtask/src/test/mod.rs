@@ -5,6 +5,7 @@ mod counts;
 mod deny;
 mod fuzz;
 mod mutants;
+mod object_store;
 mod python;
 mod rust;
 mod sample;

@@ -80,7 +80,8 @@ pub(super) fn run(run: &Run<'_>) -> Result<Outcome> {
         }
         all = all.and(check(program("mypy.stubtest").arg("crossdock").current_dir(&layout)));
     }
-    let elsewhere = ON_CUDA.iter().chain([&PACKAGE]).map(|file| format!("--ignore={file}"));
+    let elsewhere =
+        ON_CUDA.iter().chain([&PACKAGE, &super::object_store::TESTS]).map(|file| format!("--ignore={file}"));
     let mut parts = [
         (pytest(FOLDER), Vec::from_iter(elsewhere.chain([FOLDER.to_owned()])), false),
         (pytest(FOLDER), ON_CUDA.map(str::to_owned).to_vec(), true),

@@ -33,6 +33,8 @@ pub enum Step {
     StableAbi,
     /// Plugins of other releases and toolchains in the current host
     Skew,
+    /// The plugin object-store, against servers on this machine
+    ObjectStore,
     /// A build of the wheel, which is installed in an empty environment and run
     Wheel,
     /// Fuzz targets, 20 s each, if there is a nightly toolchain: cargo xtask fuzz
@@ -56,7 +58,7 @@ impl Step {
     pub fn needs(self) -> &'static [Self] {
         match self {
             Self::Rust | Self::SimCuda | Self::Skew => &[Self::Build],
-            Self::Python => &[Self::Build, Self::Venv],
+            Self::Python | Self::ObjectStore => &[Self::Build, Self::Venv],
             Self::Wheel | Self::Asan => &[Self::Venv],
             _ => &[],
         }
@@ -88,6 +90,7 @@ impl Step {
             Self::Fuzz => Some("target/fuzz"),
             Self::Mutants => Some("target/mutants"),
             Self::Skew => Some("target/skew"),
+            Self::ObjectStore => Some("target/object-store"),
             _ => None,
         }
     }
@@ -109,6 +112,7 @@ impl Step {
             Self::Doc => (10, 10),
             Self::StableAbi => (40, 40),
             Self::Skew => (200, 200),
+            Self::ObjectStore => (10, 300),
             Self::Wheel => (80, 80),
             Self::Fuzz => (420, 420),
             Self::Mutants => (10, 600),

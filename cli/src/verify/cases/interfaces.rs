@@ -15,22 +15,22 @@ pub const CASES: &[Case] = &[
     Case {
         name: "interfaces.functions",
         rule: "An interface has all functions that are not documented as optional.",
-        spec_ref: "crossdock_importer, crossdock_exporter, crossdock_encoding",
+        spec_ref: "crossdock_importer, crossdock_exporter, crossdock_encoding, crossdock_opener",
         depends_on: &["entry.create"],
         on_devices: false,
         check: functions,
     },
     Case {
         name: "interfaces.answers",
-        rule: "Formats and encoding ids are returned as lists of UTF-8 texts.",
-        spec_ref: "crossdock_importer.formats, crossdock_exporter.formats, crossdock_encoding.ids",
+        rule: "Formats, encoding ids and URI schemes are returned as lists of UTF-8 texts.",
+        spec_ref: "crossdock_importer.formats, crossdock_exporter.formats, crossdock_encoding.ids, crossdock_opener.schemes",
         depends_on: &["interfaces.functions"],
         on_devices: false,
         check: answers,
     },
     Case {
         name: "interfaces.same_answers",
-        rule: "Formats and encoding ids are the same in each call and in each instance.",
+        rule: "Formats, encoding ids and URI schemes are the same in each call and in each instance.",
         spec_ref: "crossdock_format",
         depends_on: &["interfaces.answers"],
         on_devices: false,
@@ -38,7 +38,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "interfaces.unique_names",
-        rule: "Formats, file extensions, options and encodings have non-empty names that are unique in their list.",
+        rule: "Formats, file extensions, options, encodings and URI schemes have non-empty names that are unique in their list.",
         spec_ref: "crossdock_format",
         depends_on: &["interfaces.answers"],
         on_devices: false,
@@ -46,8 +46,8 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "interfaces.metadata",
-        rule: "The metadata lists exactly the interfaces, formats and encodings that instances have.",
-        spec_ref: "crossdock_plugin_meta.interfaces, formats, encodings",
+        rule: "The metadata lists exactly the interfaces, formats, encodings and URI schemes that instances have.",
+        spec_ref: "crossdock_plugin_meta.interfaces, formats, encodings, schemes",
         depends_on: &["interfaces.same_answers"],
         on_devices: false,
         check: metadata,
@@ -73,6 +73,10 @@ fn functions(context: &CaseContext) -> Check {
         has.push(("encoding.size", encoding.size.is_some()));
         has.push(("encoding.decode or lower", encoding.decode.is_some() || encoding.lower.is_some()));
     }
+    if let Some(opener) = raw.opener() {
+        has.push(("opener.schemes", opener.schemes.is_some()));
+        has.push(("opener.open", opener.open.is_some()));
+    }
     match has.iter().find(|(_, has)| !has) {
         Some((name, _)) => Err(failed(name, "a function", "NULL")),
         None => Ok(()),
@@ -85,6 +89,7 @@ struct Answers {
     read: Vec<Format>,
     written: Vec<Format>,
     ids: Vec<String>,
+    schemes: Vec<String>,
 }
 
 fn ask(subject: &Subject) -> Check<Answers> {
@@ -102,12 +107,16 @@ fn ask(subject: &Subject) -> Check<Answers> {
             Ok(encoding) => encoding.ids().map_err(fail("encoding.ids"))?,
             Err(_) => Vec::new(),
         },
+        schemes: match subject.opener() {
+            Ok(opener) => opener.schemes().map_err(fail("opener.schemes"))?,
+            Err(_) => Vec::new(),
+        },
     })
 }
 
 fn answers(context: &CaseContext) -> Check {
-    let Answers { read, written, ids } = ask(&context.subject()?)?;
-    coverage::record_offer(&read, &written, &ids);
+    let Answers { read, written, ids, schemes } = ask(&context.subject()?)?;
+    coverage::record_offer(&read, &written, &ids, &schemes);
     Ok(())
 }
 
@@ -128,7 +137,8 @@ fn same_answers(context: &CaseContext) -> Check {
 }
 
 fn once(context: &CaseContext) -> Check {
-    let Answers { read, written, ids } = ask(&context.subject()?)?;
+    let Answers { read, written, ids, schemes } = ask(&context.subject()?)?;
+    require_unique(schemes.iter().map(String::as_str), "a URI scheme")?;
     for (formats, interface) in [(&read, "importer"), (&written, "exporter")] {
         let names = formats.iter().map(|format| format.name.as_str());
         require_unique(names, &format!("a format of the {interface}"))?;
@@ -158,17 +168,19 @@ fn require_unique<'a>(names: impl Iterator<Item = &'a str>, what: &str) -> Check
 fn metadata(context: &CaseContext) -> Check {
     let metadata = context.loaded()?.metadata;
     let subject = context.subject()?;
-    let Answers { read, written, ids } = ask(&subject)?;
+    let Answers { read, written, ids, schemes } = ask(&subject)?;
     let has = [
         ("crossdock.importer/1", subject.importer().is_ok()),
         ("crossdock.exporter/1", subject.exporter().is_ok()),
         ("crossdock.encoding/1", subject.encoding().is_ok()),
+        ("crossdock.opener/1", subject.opener().is_ok()),
     ];
     let interfaces = has.iter().filter(|(_, has)| *has).map(|(id, _)| (*id).to_string());
     let formats = read.into_iter().chain(written).map(|format| format.name);
     same("interfaces", &metadata.interfaces, interfaces)?;
     same("formats", &metadata.formats, formats)?;
-    same("encodings", &metadata.encodings, ids.into_iter())
+    same("encodings", &metadata.encodings, ids.into_iter())?;
+    same("URI schemes", &metadata.schemes, schemes.into_iter())
 }
 
 fn same(what: &str, listed: &[String], has: impl Iterator<Item = String>) -> Check {

@@ -20,6 +20,7 @@ mod ipc;
 mod lifetimes;
 mod locks;
 mod memory;
+mod opener;
 mod selection;
 mod stream_schemas;
 mod structs;
@@ -57,6 +58,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         arrays::CASES,
         tensors::CASES,
         encoding::CASES,
+        opener::CASES,
     ];
     groups.into_iter().flatten()
 }

@@ -37,6 +37,7 @@ fn numbers() -> impl Iterator<Item = (&'static str, i128)> {
         CROSSDOCK_FORMAT_BYTES = FORMAT_BYTES,
         CROSSDOCK_FORMAT_CAPSULES = FORMAT_CAPSULES,
         CROSSDOCK_FORMAT_FILTERS = FORMAT_FILTERS,
+        CROSSDOCK_FORMAT_SEVERAL = FORMAT_SEVERAL,
         CROSSDOCK_FORMAT_DEVICE_ROWS = FORMAT_DEVICE_ROWS,
         CROSSDOCK_READ_COLUMNS = READ_COLUMNS,
         CROSSDOCK_READ_ROWS = READ_ROWS,
@@ -101,9 +102,10 @@ fn numbers() -> impl Iterator<Item = (&'static str, i128)> {
     .chain([("CROSSDOCK_META_N_SIZES", abi::BUILT_SIZES.len() as i128)])
 }
 
-const IDS: [(&str, &core::ffi::CStr); 8] = [
+const IDS: [(&str, &core::ffi::CStr); 9] = [
     ("CROSSDOCK_IMPORTER_ID", abi::IMPORTER_ID),
     ("CROSSDOCK_EXPORTER_ID", abi::EXPORTER_ID),
+    ("CROSSDOCK_OPENER_ID", abi::OPENER_ID),
     ("CROSSDOCK_ENCODING_ID", abi::ENCODING_ID),
     ("CROSSDOCK_HOST_LOG_ID", abi::HOST_LOG_ID),
     ("CROSSDOCK_HOST_SESSION_ID", abi::HOST_SESSION_ID),

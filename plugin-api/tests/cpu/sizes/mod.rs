@@ -225,7 +225,7 @@ impl Importer for Current {
         match input {
             Input::Capsules(capsules) if capsules.len() == 2 => Ok(Box::new(Batches(1))),
             Input::Capsules(capsules) => Err(Error::bad_data(format!("{} capsules", capsules.len()))),
-            Input::Source(_) => Err(Error::bad_data("a source")),
+            Input::Source(_) | Input::Sources(_) => Err(Error::bad_data("a source")),
         }
     }
 }

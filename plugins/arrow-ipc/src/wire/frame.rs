@@ -65,8 +65,8 @@ pub const LEGACY_HEAD_BYTES: usize = 16;
 /// flatbuffer of a message. The flatbuffer begins with the offset of its root table, padding, and
 /// the size of the table's vtable. The vtable precedes the table and has entries for the first 3, 4
 /// or 5 fields.
-pub fn legacy_magics() -> Vec<(u64, Vec<u8>)> {
-    const OFFSET: u64 = 3;
+pub fn legacy_magics() -> Vec<(i64, Vec<u8>)> {
+    const OFFSET: i64 = 3;
     let mut magics = Vec::new();
     for vtable in [10u8, 12, 14] {
         for padding in [0u8, 2, 4, 6] {
@@ -102,7 +102,7 @@ pub fn following(head: &[u8]) -> Following {
     // four zeros are padding.
     let padding = if zeros == head.len() { zeros } else { zeros / 4 * 4 };
     let is_legacy = || {
-        let begins = |(offset, magic): (u64, Vec<u8>)| {
+        let begins = |(offset, magic): (i64, Vec<u8>)| {
             head.get(offset as usize..).is_some_and(|rest| rest.starts_with(&magic))
         };
         legacy_magics().into_iter().any(begins)

@@ -329,7 +329,7 @@ fn identifies_streams_with_and_without_continuation_markers() {
     let rig = Rig::new();
     let recognised = |bytes: &[u8]| {
         let formats = rig.plugin.importer().unwrap().formats();
-        formats.iter().filter(|f| f.matches(bytes)).map(|f| f.name.clone()).collect::<Vec<_>>()
+        formats.iter().filter(|f| f.matches(bytes, bytes)).map(|f| f.name.clone()).collect::<Vec<_>>()
     };
     let schema = single(Arc::new(Int32Array::from(vec![1])));
     for batches in [small(), vec![everything(3, true)], vec![schema]] {

@@ -176,10 +176,10 @@ static crossdock_code open_action(crossdock_instance* instance, const crossdock_
   const crossdock_input* input = request->input;
   static char action[64], message[128];
   static const char* const streams[] = {"next-crash", "false-offset", "valid", "many-rows", "log-in-release"};
-  crossdock_source source = *input->source;
+  crossdock_source source = *input->sources;
   size_t n = 0;
   (void)instance;
-  input->source->release = NULL;
+  input->sources->release = NULL;
   source.read_at(&source, 0, action, sizeof action - 1, &n, NULL);
   source.release(&source);
   action[n] = 0;

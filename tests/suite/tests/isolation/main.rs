@@ -11,6 +11,7 @@ mod devices;
 mod equivalence;
 mod leak;
 mod other_programs;
+mod sources;
 mod tracing;
 
 use std::io::Write;

@@ -17,8 +17,9 @@ use crate::{bad_cases, has_cuda, passed, passed_on, verify};
 /// The case that needs a CUDA device.
 const ON_CUDA: &str = "memory.device";
 
-/// Writes three sample files, and returns the arguments that name them. One file has three rows in
-/// the plugin's format, and its second row is null. The other two files contain trees.
+/// Writes three sample files, and returns the arguments that name them and a URI. One file has
+/// three rows in the plugin's format, and its second row is null. The other two files contain
+/// trees.
 pub fn samples(folder: &Path) -> Vec<String> {
     let mut bytes = b"BASEROWS\x06\0\0\0number".to_vec();
     bytes.extend(3u64.to_le_bytes());
@@ -31,7 +32,8 @@ pub fn samples(folder: &Path) -> Vec<String> {
     std::fs::write(&rows, bytes).unwrap();
     let files = [rows, tree(folder, "far", 1000), tree(folder, "near", 0)];
     let text = |file: PathBuf| file.to_str().unwrap().to_string();
-    files.into_iter().flat_map(|file| ["--sample".into(), text(file)]).collect()
+    let files = files.into_iter().map(text).chain(["base://numbers".into()]);
+    files.flat_map(|file| ["--sample".into(), file]).collect()
 }
 
 /// Writes a file with 100 numbers in the plugin's encoding. The first number is the reference.

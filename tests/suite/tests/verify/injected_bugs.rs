@@ -38,6 +38,7 @@ pub const INJECTED_BUGS: &[InjectedBug] = &[
     ("NEEDS_ERROR", "errors.without_struct", "crashed"),
     ("OUT_ON_FAILURE", "errors.out_parameters", "failed"),
     ("INPUT_LEFT", "errors.handed_over", "failed"),
+    ("SECOND_SOURCE_LEFT", "errors.handed_over", "failed"),
     ("SINK_LOST", "errors.handed_over", "failed"),
     // Writing.
     ("PLAN_FORGETS_COLUMN", "exporter.plan", "failed"),
@@ -167,4 +168,15 @@ pub const INJECTED_BUGS: &[InjectedBug] = &[
     ("DECODE_PROGRESS_BEYOND", "calls.progress", "failed"),
     ("DECODE_THREAD_BOUND", "concurrency.threads", "failed"),
     ("DECODE_LOCK_AROUND_ALLOC", "concurrency.locks", "failed"),
+    // URIs.
+    ("SCHEME_IN_CAPITALS", "opener.schemes", "failed"),
+    ("URI_OPTION_IGNORED", "opener.refusals", "failed"),
+    ("URI_ANY_OPENED", "opener.refusals", "failed"),
+    ("URI_LENGTH_UNKNOWN", "opener.length", "failed"),
+    ("URI_READ_STOPS_EARLY", "opener.reads", "failed"),
+    ("URI_CURSOR_SHARED", "opener.concurrent_reads", "failed"),
+    ("URI_VERSION_CHANGES", "opener.version", "failed"),
+    ("URI_NOT_CLEARED", "opener.cleared", "failed"),
+    ("URI_HOST_LOST", "opener.releases", "failed"),
+    ("URI_CANCEL_IGNORED", "opener.cancelled", "failed"),
 ];

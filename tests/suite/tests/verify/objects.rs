@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The plugin's source files.
-const FILES: [&str; 14] = [
+const FILES: [&str; 15] = [
     "plugin.c",
     "schema.c",
     "numbers.c",
@@ -20,6 +20,7 @@ const FILES: [&str; 14] = [
     "tensors.c",
     "ipc.c",
     "encoding.c",
+    "opener.c",
 ];
 
 /// The object files of the plugin without a bug.

@@ -1,0 +1,65 @@
+"""Fixtures of the tests of the plugin object-store. `cargo xtask test --all --only object-store` builds the plugin, sets
+CROSSDOCK_OBJECT_STORE_PLUGIN to its file, and runs the tests."""
+
+import gc
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+cd = pytest.importorskip("crossdock")
+pa = pytest.importorskip("pyarrow")
+
+from range_server import Server  # noqa: E402
+
+# Requests to the servers on this machine must use neither a proxy nor the user's credentials.
+for name in list(os.environ):
+    if name.upper().startswith("AWS_") or name.lower().endswith("_proxy"):
+        del os.environ[name]
+
+
+@pytest.fixture(scope="session")
+def plugin():
+    """The path of the built plugin."""
+    path = os.environ.get("CROSSDOCK_OBJECT_STORE_PLUGIN")
+    if not path:
+        pytest.skip("CROSSDOCK_OBJECT_STORE_PLUGIN is not set; `cargo xtask test --all` sets it to what it built")
+    assert Path(path).is_file(), f"CROSSDOCK_OBJECT_STORE_PLUGIN: there is no file {path}"
+    return path
+
+
+@pytest.fixture
+def session(plugin):
+    """A session with the plugin. At the end of the test, all memory must be freed."""
+    with cd.Session(plugins=[plugin]) as session:
+        yield session
+        until = time.monotonic() + 20
+        while session.memory_used() and time.monotonic() < until:
+            gc.collect()
+            time.sleep(0.01)
+        assert session.memory_used() == {}, "memory was not freed"
+
+
+@pytest.fixture
+def server():
+    with Server() as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server
+        server.ends.set()
+        server.shutdown()
+        thread.join()
+
+
+def table(rows=1000, first=0):
+    numbers = range(first, first + rows)
+    return pa.table({"id": pa.array(numbers, pa.int64()), "name": [f"name {n}" for n in numbers]})
+
+
+def ipc_bytes(data, batch_rows=100):
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, data.schema) as writer:
+        writer.write_table(data, batch_rows)
+    return sink.getvalue().to_pybytes()
