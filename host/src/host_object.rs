@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::sync::Arc;
 
 use crossdock_isolation::{Decoder, log_plugin_message};
-use crossdock_memory_backend::Account;
+use crossdock_memory_backend::{Account, Loader, TaskPool, Tasks};
 use crossdock_plugin_api::door::Poison;
 use crossdock_plugin_api::{Call, EncodedArray, Error, Owned, SessionSettings, abi};
 
@@ -30,6 +30,8 @@ struct Shared {
     session: abi::HostSession,
     decode: abi::HostDecode,
     kernels: HostKernels,
+    loader: Loader,
+    tasks: Tasks,
     /// Decodes arrays for the plugin. `None` if the instance cannot request decoding.
     decoder: Option<Arc<Decoder>>,
     account: Arc<Account>,
@@ -51,6 +53,7 @@ impl HostObject {
         plugin: &str,
         account: Arc<Account>,
         settings: SessionSettings,
+        tasks: &Arc<TaskPool>,
         decoder: Option<Arc<Decoder>>,
     ) -> Self {
         Self(Arc::new_cyclic(|shared: &std::sync::Weak<Shared>| Shared {
@@ -81,6 +84,8 @@ impl HostObject {
                 private_data: shared.as_ptr().cast_mut().cast(),
             },
             kernels: HostKernels::new(plugin, account.clone()),
+            loader: Loader::new(account.clone(), tasks.clone()),
+            tasks: Tasks::new(tasks.clone(), account.clone()),
             decoder,
             account,
             plugin: plugin.to_string(),
@@ -154,6 +159,10 @@ impl Shared {
             std::ptr::from_ref(&self.decode).cast()
         } else if id == abi::HOST_KERNELS_ID {
             self.kernels.as_ptr()
+        } else if id == abi::HOST_LOADER_ID {
+            self.loader.as_ptr().cast()
+        } else if id == abi::HOST_TASKS_ID {
+            self.tasks.as_ptr().cast()
         } else {
             std::ptr::null()
         }
@@ -240,7 +249,7 @@ mod tests {
     fn object() -> HostObject {
         let account = Backend::builder().build().account("a plugin");
         let settings = SessionSettings { device: Device::CPU, memory_limit_bytes: 0, threads: 1 };
-        HostObject::new("a plugin", account, settings, None)
+        HostObject::new("a plugin", account, settings, &TaskPool::new(1), None)
     }
 
     fn write_message(object: &HostObject) {

@@ -63,7 +63,9 @@ opaque! {
     /// An event of the memory interface.
     Event,
     /// A block of the memory interface.
-    Block
+    Block,
+    /// A group of tasks.
+    TaskGroup
 }
 
 abi! {
@@ -379,6 +381,28 @@ abi! {
         decode: Option<unsafe extern "C" fn(*const HostDecode, *const Call, *mut EncodedArray, *mut Batch, *mut Error) -> Code>,
         private_data: *mut c_void,
     }
+    #[derive(Clone, Copy, Debug)]
+    struct Load {
+        offset: u64,
+        to: *mut c_void,
+        bytes: usize,
+    }
+    #[derive(Clone, Copy)]
+    struct HostLoader {
+        struct_size: usize,
+        load: Option<unsafe extern "C" fn(*const HostLoader, *const Call, *mut Source, *const Load, usize, *mut Stream,
+            *mut Error) -> Code>,
+        private_data: *mut c_void,
+    }
+    #[derive(Clone, Copy)]
+    struct HostTasks {
+        struct_size: usize,
+        group_create: Option<unsafe extern "C" fn(*const HostTasks, *mut *mut TaskGroup, *mut Error) -> Code>,
+        run: Option<unsafe extern "C" fn(*const HostTasks, *mut TaskGroup, Callback, *mut c_void, *mut Error) -> Code>,
+        wait: Option<unsafe extern "C" fn(*const HostTasks, *mut TaskGroup, u32, *mut u32, *mut Error) -> Code>,
+        group_release: Option<unsafe extern "C" fn(*const HostTasks, *mut TaskGroup)>,
+        private_data: *mut c_void,
+    }
     struct Allocation {
         address: *mut c_void,
         bytes: usize,
@@ -545,6 +569,8 @@ zeroed!(
     HostLog,
     HostSession,
     HostDecode,
+    HostLoader,
+    HostTasks,
     Allocation,
     Pointer,
     DeviceInfo,
@@ -579,6 +605,8 @@ sized!(
     HostLog,
     HostSession,
     HostDecode,
+    HostLoader,
+    HostTasks,
     Pointer,
     DeviceInfo,
     Kernel,

@@ -110,7 +110,8 @@ impl<'a> Call<'a> {
         unsafe { sized_struct::borrow(call) }.map(|raw| Self { raw })
     }
 
-    pub(crate) fn as_ptr(&self) -> *const abi::Call {
+    /// The C struct.
+    pub fn as_ptr(&self) -> *const abi::Call {
         &raw const *self.raw
     }
 

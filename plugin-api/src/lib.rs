@@ -39,6 +39,7 @@ pub mod sized_struct;
 pub mod sizes;
 mod source;
 mod stream;
+mod tasks;
 mod writer;
 
 pub use call::{Call, CallSettings, CallStream, CancelFlag, Progress, Validate};
@@ -59,8 +60,9 @@ pub use plugin::{Instance, Plugin, entry};
 pub use program::Operator;
 pub use read_request::{Honoured, ReadRequest, Selection};
 pub use sink::{ByteSink, Sink};
-pub use source::{ByteSource, Map, Source};
+pub use source::{BorrowedSource, ByteSource, Map, Source};
 pub use stream::{BatchStream, BatchStreamHandle, export_stream};
+pub use tasks::{TaskGroup, Tasks};
 pub use writer::{BatchWriter, WriterHandle, export_writer};
 
 /// The text of `include/crossdock.h`.

@@ -20,6 +20,7 @@ fn structs() -> Vec<(&'static str, &'static TypeLayout)> {
         Device, Batch, Capsule, Capsules, Source, Sink, Call, BatchStream, Writer, Magic, OptionInfo, Format, Input, Path,
         RowRange, ReadRequest, Importer,
         ColumnPlan, Plan, Exporter, EncodedBuffer, EncodedNode, EncodedArray, Operator, Encoding, Host, HostLog, HostSession, HostDecode,
+        Load, HostLoader, HostTasks,
         Allocation, Copy, Pointer, DeviceInfo, Arg, Kernel, KernelArgs, Image,
         ImageSet, Grid, HostKernels, Memory, PluginEntry, PluginMeta,
     }

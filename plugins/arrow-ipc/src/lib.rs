@@ -29,7 +29,6 @@ mod footer_metadata;
 mod limits;
 mod partitioned_block;
 mod plan;
-mod pool;
 mod read;
 mod upload;
 mod wire;
@@ -39,16 +38,15 @@ use std::sync::Arc;
 
 use arrow_schema::Schema;
 use crossdock_arrays::import_schema_ref;
-use crossdock_memory::Memory;
+use crossdock_memory::{Loader, Memory};
 use crossdock_plugin_api::{
     BatchStream, BatchWriter, Call, ColumnPlan, Device, Error, Exporter, Format, Host, Importer, Input,
-    Options, Plugin, ReadRequest, Result, Sink, abi,
+    Options, Plugin, ReadRequest, Result, Sink, Tasks, abi,
 };
 
 /// Public for benchmarks of the compression.
 #[doc(hidden)]
 pub use codec::Codec;
-use pool::Pool;
 use write::{Form, Settings};
 
 /// The name of the file format.
@@ -60,7 +58,8 @@ pub const STREAM: &str = "arrow-ipc-stream";
 pub struct ArrowIpc {
     host: Host,
     memory: Memory,
-    pool: Arc<Pool>,
+    loader: Loader,
+    tasks: Tasks,
     import_formats: [Format; 2],
     export_formats: [Format; 2],
 }
@@ -69,7 +68,8 @@ impl Plugin for ArrowIpc {
     fn create(host: Host) -> Result<Self> {
         Ok(Self {
             memory: Memory::from_host(&host)?.with_host_kernels()?,
-            pool: Arc::new(Pool::new(host.threads())),
+            loader: Loader::from_host(&host)?,
+            tasks: Tasks::from_host(&host)?,
             host,
             import_formats: formats(),
             export_formats: formats().map(|format| {
@@ -113,7 +113,7 @@ impl Importer for ArrowIpc {
 
     fn open(&self, call: &Call<'_>, input: Input, request: &ReadRequest<'_>) -> Result<Box<dyn BatchStream>> {
         parse_form(request.format)?;
-        let mut reader = read::Reader::open(call, input, &self.host, &self.memory, &self.pool)?;
+        let mut reader = read::Reader::open(call, input, &self.host, &self.memory, &self.loader, &self.tasks)?;
         if let Some(expected) = request.schema {
             reader.expect(&import_borrowed_schema(expected)?)?;
         }
@@ -151,7 +151,7 @@ impl Exporter for ArrowIpc {
         let settings = Settings { memory_limit_bytes, ..parse_settings(format, options)? };
         let sink = sink.ok_or_else(|| Error::invalid_argument("Arrow IPC needs a sink, got none"))?;
         let schema = Arc::new(import_borrowed_schema(schema)?);
-        Ok(Box::new(write::Writer::begin(settings, schema, sink, &self.memory, &self.pool)?))
+        Ok(Box::new(write::Writer::begin(settings, schema, sink, &self.memory, &self.tasks)?))
     }
 }
 

@@ -3,8 +3,10 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use crossdock_memory::{Buffer, Device, ForeignOwner, Ready, Result, Stream};
-use crossdock_plugin_api::{Error, Map, Source};
+use crossdock_memory::{
+    Buffer, BufferMut, Copies, Device, ForeignOwner, LoadRange, Loader, Ready, Result, Stream,
+};
+use crossdock_plugin_api::{Call, Error, Map, Source};
 
 /// The bytes of a body: a range of a source that has not been read yet, or host memory.
 #[derive(Clone)]
@@ -168,6 +170,32 @@ impl Bytes {
         }
     }
 
+    /// Enqueues the copies of `ranges` to `to` on `stream`, the stream of another device. Returns
+    /// when they have been read.
+    pub fn load(
+        &self,
+        loader: &Loader,
+        call: &Call<'_>,
+        to: &mut BufferMut,
+        ranges: &[LoadRange],
+        stream: &Stream,
+    ) -> Result<()> {
+        match self {
+            Self::Stored { file, start, .. } => {
+                let range = |range: &LoadRange| LoadRange { from: start + range.from, ..*range };
+                let ranges: Vec<_> = ranges.iter().map(range).collect();
+                loader.load(call, &file.source, to, &ranges, stream)
+            }
+            Self::InMemory { block, .. } => {
+                let mut copies = Copies::new();
+                for range in ranges {
+                    copies.push(to, range.to, block, to_offset(range.from)?, range.bytes)?;
+                }
+                copies.submit(stream)
+            }
+        }
+    }
+
     /// Fills `to` with bytes, beginning at byte `offset`.
     pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<()> {
         match self {
@@ -192,10 +220,12 @@ impl Bytes {
         match self {
             Self::Stored { file, start, .. } => file.in_pieces(start + offset, bytes, max_bytes, f),
             Self::InMemory { block, stream } => {
-                let offset = usize::try_from(offset)
-                    .map_err(|_| Error::internal("an offset exceeds the address space"))?;
-                f(&block.host_view_of(offset, bytes, stream)?)
+                f(&block.host_view_of(to_offset(offset)?, bytes, stream)?)
             }
         }
     }
+}
+
+fn to_offset(offset: u64) -> Result<usize> {
+    usize::try_from(offset).map_err(|_| Error::internal("an offset exceeds the address space"))
 }

@@ -2,13 +2,12 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::Arc;
 
 use arrow_schema::{Metadata, SchemaRef};
 use crossdock_arrays::{DeviceBatch, Level, export_batch, export_schema, validate};
-use crossdock_memory::{Device, Memory, Result, Stream};
+use crossdock_memory::{Device, Loader, Memory, Result, Stream};
 use crossdock_plugin_api::{
-    BatchStream, Call, Error, Honoured, Host, Input, Owned, Selection, Source, Validate, abi,
+    BatchStream, Call, Error, Honoured, Host, Input, Owned, Selection, Source, Tasks, Validate, abi,
 };
 
 use super::build::{Builder, Shape};
@@ -16,13 +15,12 @@ use super::bytes::Stored;
 use super::dictionaries::Dictionaries;
 use super::footer_check::FOOTER_SCHEMA_DIFFERS;
 use super::in_flight::InFlight;
-use super::loading::{Loading, Slots};
+use super::loading::{Loading, Slots, Transport};
 use super::messages::{self, Messages, Next, Opened};
 use super::pipe;
 use super::selection::Needed;
 use crate::footer_metadata;
 use crate::limits::max_bytes_ahead;
-use crate::pool::Pool;
 use crate::wire::schema::{names_and_types, same_types};
 use crate::wire::{BatchMeta, Column, Header, Message, Schema};
 
@@ -31,7 +29,8 @@ pub struct Reader {
     name: String,
     host: Host,
     memory: Memory,
-    pool: Arc<Pool>,
+    loader: Loader,
+    tasks: Tasks,
     device: Device,
     /// The memory limit of the session; 0 for no limit.
     memory_limit_bytes: u64,
@@ -99,7 +98,8 @@ impl Reader {
         input: Input,
         host: &Host,
         memory: &Memory,
-        pool: &Arc<Pool>,
+        loader: &Loader,
+        tasks: &Tasks,
     ) -> Result<Self> {
         let Input::Source(source) = input else {
             return Err(Error::invalid_argument("the input is capsules, expected bytes"));
@@ -125,7 +125,8 @@ impl Reader {
             uploads,
             host: host.clone(),
             memory: memory.clone(),
-            pool: pool.clone(),
+            loader: loader.clone(),
+            tasks: tasks.clone(),
             device: call.device(),
             memory_limit_bytes,
             shape: Shape::of(&schema.columns),
@@ -166,7 +167,7 @@ impl Reader {
     /// Starts to load up to one message per thread, within the budget.
     fn read_ahead(&mut self, call: &Call<'_>, stream: &Stream) -> Result<()> {
         let budget = max_bytes_ahead(call.byte_budget(), self.device, self.memory_limit_bytes);
-        while !self.has_ended && self.pending.len() <= self.pool.width() {
+        while !self.has_ended && self.pending.len() <= self.tasks.width() {
             let ahead = self.in_flight.bytes()? + self.pending.iter().map(Pending::bytes).sum::<u64>();
             if self.pending.is_empty() {
                 self.in_flight.wait(budget)?;
@@ -175,7 +176,7 @@ impl Reader {
                 break;
             }
             let next = match self.messages.next(self.pending.is_empty()) {
-                Ok(Next::Message(message)) => match self.start(*message, stream) {
+                Ok(Next::Message(message)) => match self.start(*message, call, stream) {
                     // Nothing of the message is needed.
                     Ok(None) => {
                         call.check_cancelled()?;
@@ -216,7 +217,12 @@ impl Reader {
     }
 
     /// Begins to load a message. `None` if nothing of it is needed.
-    fn start(&mut self, arrived: messages::ReceivedMessage, stream: &Stream) -> Result<Option<Pending>> {
+    fn start(
+        &mut self,
+        arrived: messages::ReceivedMessage,
+        call: &Call<'_>,
+        stream: &Stream,
+    ) -> Result<Option<Pending>> {
         let messages::ReceivedMessage { message, body, begin, position } = arrived;
         if let Header::Schema(_) = message.header {
             let next = self.next_stream(message);
@@ -243,7 +249,7 @@ impl Reader {
                 }
                 self.needed.drop_buffers(&self.incoming.columns, &mut meta);
                 let is_partial = self.needed.projection().is_some();
-                let body = Loading::start(&self.memory, stream, &self.pool, body, &meta, is_partial)?;
+                let body = Loading::start(&self.transport(call, stream), body, &meta, is_partial)?;
                 Ok(Some(Pending::Batch { meta, body, position, metadata: message.metadata, number, rows }))
             }
             Header::Dictionary { id, is_delta, batch: meta } => {
@@ -251,12 +257,16 @@ impl Reader {
                 if !self.needed.needs_dictionary(id) {
                     return Ok(None);
                 }
-                let body = Loading::start(&self.memory, stream, &self.pool, body, &meta, false)?;
+                let body = Loading::start(&self.transport(call, stream), body, &meta, false)?;
                 Ok(Some(Pending::Dictionary { id, is_delta, meta, body }))
             }
             Header::Schema(_) => Err(Error::internal("a schema message has no body to load")),
         }
         .map_err(|e: Error| e.context(format_args!("the message that ends at byte {position}")))
+    }
+
+    fn transport<'a>(&'a self, call: &'a Call<'a>, stream: &'a Stream) -> Transport<'a> {
+        Transport { call, memory: &self.memory, stream, loader: &self.loader, tasks: &self.tasks }
     }
 
     /// Begins a stream that follows another one, as in concatenated files. Its batches belong to
