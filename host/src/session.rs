@@ -199,7 +199,8 @@ impl Session {
     /// An error occurs only because of a bug in this library.
     pub fn host_handle(&self, name: &str) -> Result<HostHandle> {
         let account = self.inner.host.backend().account(name);
-        let object = HostObject::new(name, account, self.inner.settings, &self.inner.tasks, Some(self.decoder()));
+        let object =
+            HostObject::new(name, account, self.inner.settings, &self.inner.tasks, Some(self.decoder()));
         // SAFETY: the object is alive, and the handle retains it.
         let handle = unsafe { HostHandle::retain(object.as_ptr()) };
         handle.map_err(|error| Error::data("cannot export the host object", error))

@@ -20,7 +20,8 @@ pub struct Tasks(Arc<Inner>);
 struct Inner {
     /// The first argument of every function.
     object: NonNull<abi::HostTasks>,
-    group_create: unsafe extern "C" fn(*const abi::HostTasks, *mut *mut abi::TaskGroup, *mut abi::Error) -> abi::Code,
+    group_create:
+        unsafe extern "C" fn(*const abi::HostTasks, *mut *mut abi::TaskGroup, *mut abi::Error) -> abi::Code,
     run: unsafe extern "C" fn(
         *const abi::HostTasks,
         *mut abi::TaskGroup,
@@ -54,7 +55,8 @@ impl Tasks {
     pub fn from_host(host: &Host) -> Result<Self> {
         // SAFETY: `HostTasks` is what the header defines for this id.
         let tasks = unsafe { host.interface::<abi::HostTasks>(abi::HOST_TASKS_ID) };
-        let missing = || Error::version("the host does not offer 'crossdock.host.tasks/1', which this plugin needs");
+        let missing =
+            || Error::version("the host does not offer 'crossdock.host.tasks/1', which this plugin needs");
         let (object, table) = tasks.ok_or_else(missing)?;
         let (Some(group_create), Some(run), Some(wait), Some(group_release)) =
             (table.group_create, table.run, table.wait, table.group_release)
@@ -62,7 +64,15 @@ impl Tasks {
             return Err(missing());
         };
         let width = host.threads();
-        Ok(Self(Arc::new(Inner { object, group_create, run, wait, group_release, width, _host: host.clone() })))
+        Ok(Self(Arc::new(Inner {
+            object,
+            group_create,
+            run,
+            wait,
+            group_release,
+            width,
+            _host: host.clone(),
+        })))
     }
 
     /// Maximum number of threads that run tasks, including one thread that waits.

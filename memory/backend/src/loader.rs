@@ -190,7 +190,11 @@ unsafe impl Sync for Part {}
 ///
 /// # Safety
 /// The targets are writable host memory that nothing else uses during the call.
-pub(crate) unsafe fn read_on_threads(source: &dyn ReadAt, pieces: &[LoadPiece], tasks: &TaskPool) -> Result<()> {
+pub(crate) unsafe fn read_on_threads(
+    source: &dyn ReadAt,
+    pieces: &[LoadPiece],
+    tasks: &TaskPool,
+) -> Result<()> {
     let parts = |piece: &LoadPiece| {
         let LoadPiece { offset, to, bytes } = *piece;
         (0..bytes).step_by(PART_BYTES).map(move |at| {

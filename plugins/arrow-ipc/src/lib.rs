@@ -113,7 +113,8 @@ impl Importer for ArrowIpc {
 
     fn open(&self, call: &Call<'_>, input: Input, request: &ReadRequest<'_>) -> Result<Box<dyn BatchStream>> {
         parse_form(request.format)?;
-        let mut reader = read::Reader::open(call, input, &self.host, &self.memory, &self.loader, &self.tasks)?;
+        let mut reader =
+            read::Reader::open(call, input, &self.host, &self.memory, &self.loader, &self.tasks)?;
         if let Some(expected) = request.schema {
             reader.expect(&import_borrowed_schema(expected)?)?;
         }

@@ -55,7 +55,8 @@ impl Tasks {
 /// `this` is null or the address of a live [`Tasks`].
 unsafe fn tasks<'a>(this: *const abi::HostTasks) -> Result<&'a Tasks> {
     // SAFETY: `this` is null or points to a live `Tasks` by this function's contract.
-    unsafe { this.cast::<Tasks>().as_ref() }.ok_or_else(|| Error::invalid_argument("the tasks' object is NULL"))
+    unsafe { this.cast::<Tasks>().as_ref() }
+        .ok_or_else(|| Error::invalid_argument("the tasks' object is NULL"))
 }
 
 /// # Safety

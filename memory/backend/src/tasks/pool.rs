@@ -128,7 +128,12 @@ impl TaskPool {
     ///
     /// # Errors
     /// In a process that was forked after the pool was created, because it has no threads.
-    pub(super) fn start(&self, owner: Owner, group: &Arc<Group>, run: Box<dyn FnOnce() + Send>) -> Result<()> {
+    pub(super) fn start(
+        &self,
+        owner: Owner,
+        group: &Arc<Group>,
+        run: Box<dyn FnOnce() + Send>,
+    ) -> Result<()> {
         self.reject_forked()?;
         self.threads.get_or_init(|| self.spawn());
         group.n_pending.fetch_add(1, Ordering::Relaxed);
@@ -185,8 +190,9 @@ impl TaskPool {
         let pointer = std::ptr::from_ref(f);
         // SAFETY: the lifetime is extended. `guard` removes the tasks that have not begun and waits
         // for the others, before `f` can be dropped.
-        let f_of_tasks: &'static (dyn Fn() + Sync) =
-            unsafe { &*std::mem::transmute::<*const (dyn Fn() + Sync + '_), *const (dyn Fn() + Sync)>(pointer) };
+        let f_of_tasks: &'static (dyn Fn() + Sync) = unsafe {
+            &*std::mem::transmute::<*const (dyn Fn() + Sync + '_), *const (dyn Fn() + Sync)>(pointer)
+        };
         for _ in 1..n.min(self.width) {
             // Without other threads, this thread does all the work.
             if self.start(Owner(0), &group, Box::new(f_of_tasks)).is_err() {

@@ -219,9 +219,7 @@ impl Bytes {
     ) -> Result<()> {
         match self {
             Self::Stored { file, start, .. } => file.in_pieces(start + offset, bytes, max_bytes, f),
-            Self::InMemory { block, stream } => {
-                f(&block.host_view_of(to_offset(offset)?, bytes, stream)?)
-            }
+            Self::InMemory { block, stream } => f(&block.host_view_of(to_offset(offset)?, bytes, stream)?),
         }
     }
 }

@@ -1,0 +1,179 @@
+//! Measures the rates of the host's loader from files and memory to a GPU, compared with the rate of
+//! the link in the same run.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use crossdock::Session;
+use crossdock::source::{BytesSource, FileSource};
+use crossdock_memory::{BufferMut, LoadRange, Loader, Stream};
+use crossdock_plugin_api::{ByteSource, CallSettings, Device, Host, Source, Validate};
+
+use crate::Result;
+use crate::feed;
+use crate::ipc::{Bench, Pinned, link, median, print};
+
+/// Settings of the benchmarks of the loader.
+pub struct Settings {
+    /// Folders of the temporary files, each on another file system.
+    pub folders: Vec<PathBuf>,
+    /// The size of each source in bytes.
+    pub bytes: u64,
+    /// The number of runs, after one run to warm up.
+    pub runs: usize,
+    /// Whether to measure variants of the feed instead of the loader.
+    pub sweeps: Option<feed::Sweep>,
+}
+
+/// The sizes of the loads in bytes. The first is the size of a batch.
+const LOAD_BYTES: [usize; 2] = [64 << 20, 1 << 30];
+
+/// Prints the table of rates, if there is a GPU.
+///
+/// # Errors
+/// A benchmark failed.
+pub fn figures(settings: &Settings) -> Result<()> {
+    let host = crate::load::host()?;
+    if let Err(reason) = host.backend().cuda() {
+        eprintln!("skipped: loader: {reason}");
+        return Ok(());
+    }
+    let gpu = Device::cuda(0);
+    let session = host.session().device(gpu).validate(Validate::Layout).open()?;
+    let bench = Bench { session, gpu, runs: settings.runs };
+    println!("{} cores, {} NUMA nodes", std::thread::available_parallelism()?, numa_nodes());
+    let mut files = Vec::new();
+    for folder in &settings.folders {
+        std::fs::create_dir_all(folder)?;
+        files.push(TestFile::write(folder, settings.bytes)?);
+    }
+    if let Some(sweep) = &settings.sweeps {
+        return feed::figures(&bench, settings.bytes as usize, &files, sweep);
+    }
+    let target = Target::new(&bench.session, settings.bytes as usize)?;
+    println!("| loader, {} MiB | GB/s | of the link |\n|---|---|---|", settings.bytes >> 20);
+    for load_bytes in LOAD_BYTES {
+        let what = |source: &str| format!("{source}, loads of {} MiB", load_bytes >> 20);
+        let pinned: Arc<dyn ByteSource> = Arc::new(Pinned::read(&bench, files[0].open()?, target.bytes)?);
+        measure(&bench, &target, &what("pinned memory"), load_bytes, || Ok(pinned.clone()))?;
+        drop(pinned);
+        let bytes = BytesSource::new(std::fs::read(&files[0].path)?);
+        let memory: Arc<dyn ByteSource> = Arc::new(bytes);
+        measure(&bench, &target, &what("pageable memory"), load_bytes, || Ok(memory.clone()))?;
+        drop(memory);
+        for file in &files {
+            let source = format!("{} on {}, mapped", "file in the page cache", file.folder);
+            measure(&bench, &target, &what(&source), load_bytes, || Ok(Arc::new(file.source(true)?)))?;
+            let source = format!("{} on {}, read", "file in the page cache", file.folder);
+            measure(&bench, &target, &what(&source), load_bytes, || Ok(Arc::new(file.source(false)?)))?;
+        }
+    }
+    Ok(())
+}
+
+fn numa_nodes() -> usize {
+    let entries = std::fs::read_dir("/sys/devices/system/node").into_iter().flatten().flatten();
+    let is_node = |name: &str| name.strip_prefix("node").is_some_and(|n| n.parse::<u32>().is_ok());
+    entries.filter(|entry| entry.file_name().to_str().is_some_and(is_node)).count().max(1)
+}
+
+/// The memory of the GPU that receives the bytes.
+struct Target {
+    loader: Loader,
+    _host: Host,
+    stream: Stream,
+    bytes: usize,
+    block: std::cell::RefCell<BufferMut>,
+}
+
+impl Target {
+    fn new(session: &Session, bytes: usize) -> Result<Self> {
+        let host = session.host_handle("loader benchmark")?;
+        let stream = session.memory().create_stream(session.device())?;
+        let block = session.memory().alloc(&stream, bytes)?.into();
+        Ok(Self { loader: Loader::from_host(&host)?, _host: host, stream, bytes, block })
+    }
+
+    /// Loads all bytes of a source in loads of `load_bytes` bytes, and waits for the last copy.
+    fn load(&self, source: &Source, load_bytes: usize) -> Result<()> {
+        let block = &mut *self.block.borrow_mut();
+        CallSettings::new(self.stream.device()).enter(|call| {
+            for at in (0..self.bytes).step_by(load_bytes) {
+                let range = LoadRange { from: at as u64, to: at, bytes: load_bytes.min(self.bytes - at) };
+                self.loader.load(call, source, block, &[range], &self.stream)?;
+            }
+            self.stream.synchronize()
+        })?;
+        Ok(())
+    }
+}
+
+/// Measures a source. Each run opens the source again, as a program does, and measures the link
+/// immediately before.
+fn measure(
+    bench: &Bench,
+    target: &Target,
+    what: &str,
+    load_bytes: usize,
+    open: impl Fn() -> Result<Arc<dyn ByteSource>>,
+) -> Result<()> {
+    let (mut rates, mut ratios) = (Vec::new(), Vec::new());
+    for run in 0..=bench.runs {
+        let link = link::to_device(bench)?;
+        let start = Instant::now();
+        let source = Source::new(open()?);
+        target.load(&source, load_bytes)?;
+        let rate = target.bytes as f64 / start.elapsed().as_nanos().max(1) as f64;
+        drop(source);
+        if run > 0 {
+            rates.push(rate);
+            ratios.push(rate / link);
+        }
+    }
+    print(what, median(&rates), Some(median(&ratios)));
+    Ok(())
+}
+
+/// A file in the page cache, which is removed when dropped.
+pub struct TestFile {
+    pub path: PathBuf,
+    pub folder: String,
+}
+
+impl TestFile {
+    fn write(folder: &Path, bytes: u64) -> Result<Self> {
+        let path = folder.join("loader-bench");
+        let test = Self { folder: folder.display().to_string(), path };
+        let mut file = File::create(&test.path)?;
+        let mut part = vec![0; 64 << 20];
+        crate::ipc::fill(&mut part, 1);
+        let mut left = bytes as usize;
+        while left > 0 {
+            let n = left.min(part.len());
+            file.write_all(part.get(..n).unwrap_or_default())?;
+            left -= n;
+        }
+        // Dirty pages would be written back during the measurement.
+        file.sync_all()?;
+        Ok(test)
+    }
+
+    pub fn open(&self) -> Result<File> {
+        Ok(File::open(&self.path)?)
+    }
+
+    fn source(&self, is_mapped: bool) -> Result<FileSource> {
+        let (file, name) = (self.open()?, self.path.display().to_string());
+        Ok(if is_mapped { FileSource::new(file, name)? } else { FileSource::unmapped(file, name)? })
+    }
+}
+
+impl Drop for TestFile {
+    fn drop(&mut self) {
+        // An error is ignored because the file may not exist.
+        drop(std::fs::remove_file(&self.path));
+    }
+}
