@@ -4,7 +4,8 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use crossdock::Session;
@@ -28,8 +29,9 @@ pub struct Settings {
     pub sweeps: Option<feed::Sweep>,
 }
 
-/// The sizes of the loads in bytes. The first is the size of a batch.
-const LOAD_BYTES: [usize; 2] = [64 << 20, 1 << 30];
+/// The sizes of the loads in bytes, and the number of loads at the same time. The first size is that
+/// of a batch.
+const LOADS: [(usize, usize); 3] = [(64 << 20, 1), (64 << 20, 3), (1 << 30, 1)];
 
 /// Prints the table of rates, if there is a GPU.
 ///
@@ -53,22 +55,20 @@ pub fn figures(settings: &Settings) -> Result<()> {
     if let Some(sweep) = &settings.sweeps {
         return feed::figures(&bench, settings.bytes as usize, &files, sweep);
     }
-    let target = Target::new(&bench.session, settings.bytes as usize)?;
     println!("| loader, {} MiB | GB/s | of the link |\n|---|---|---|", settings.bytes >> 20);
-    for load_bytes in LOAD_BYTES {
-        let what = |source: &str| format!("{source}, loads of {} MiB", load_bytes >> 20);
+    for (load_bytes, at_once) in LOADS {
+        let target = Target::new(&bench.session, settings.bytes as usize, load_bytes, at_once)?;
+        let what = |source: &str| format!("{source}, {at_once} loads of {} MiB at once", load_bytes >> 20);
         let pinned: Arc<dyn ByteSource> = Arc::new(Pinned::read(&bench, files[0].open()?, target.bytes)?);
-        measure(&bench, &target, &what("pinned memory"), load_bytes, || Ok(pinned.clone()))?;
+        measure(&bench, &target, &what("pinned memory"), || Ok(pinned.clone()))?;
         drop(pinned);
-        let bytes = BytesSource::new(std::fs::read(&files[0].path)?);
-        let memory: Arc<dyn ByteSource> = Arc::new(bytes);
-        measure(&bench, &target, &what("pageable memory"), load_bytes, || Ok(memory.clone()))?;
+        let memory: Arc<dyn ByteSource> = Arc::new(BytesSource::new(std::fs::read(&files[0].path)?));
+        measure(&bench, &target, &what("pageable memory"), || Ok(memory.clone()))?;
         drop(memory);
         for file in &files {
-            let source = format!("{} on {}, mapped", "file in the page cache", file.folder);
-            measure(&bench, &target, &what(&source), load_bytes, || Ok(Arc::new(file.source(true)?)))?;
-            let source = format!("{} on {}, read", "file in the page cache", file.folder);
-            measure(&bench, &target, &what(&source), load_bytes, || Ok(Arc::new(file.source(false)?)))?;
+            let what = |way: &str| what(&format!("page cache, {}, {way}", file.folder));
+            measure(&bench, &target, &what("mapped"), || Ok(Arc::new(file.source(true)?)))?;
+            measure(&bench, &target, &what("read"), || Ok(Arc::new(file.source(false)?)))?;
         }
     }
     Ok(())
@@ -86,28 +86,55 @@ struct Target {
     _host: Host,
     stream: Stream,
     bytes: usize,
-    block: std::cell::RefCell<BufferMut>,
+    load_bytes: usize,
+    at_once: usize,
+    /// One block for each load.
+    blocks: Vec<Mutex<BufferMut>>,
 }
 
 impl Target {
-    fn new(session: &Session, bytes: usize) -> Result<Self> {
+    fn new(session: &Session, bytes: usize, load_bytes: usize, at_once: usize) -> Result<Self> {
         let host = session.host_handle("loader benchmark")?;
         let stream = session.memory().create_stream(session.device())?;
-        let block = session.memory().alloc(&stream, bytes)?.into();
-        Ok(Self { loader: Loader::from_host(&host)?, _host: host, stream, bytes, block })
+        let size = |at: usize| load_bytes.min(bytes - at);
+        let alloc = |at| session.memory().alloc(&stream, size(at)).map(Mutex::new);
+        let blocks = (0..bytes).step_by(load_bytes).map(alloc).collect::<std::result::Result<_, _>>()?;
+        Ok(Self {
+            loader: Loader::from_host(&host)?,
+            _host: host,
+            stream,
+            bytes,
+            load_bytes,
+            at_once,
+            blocks,
+        })
     }
 
-    /// Loads all bytes of a source in loads of `load_bytes` bytes, and waits for the last copy.
-    fn load(&self, source: &Source, load_bytes: usize) -> Result<()> {
-        let block = &mut *self.block.borrow_mut();
-        CallSettings::new(self.stream.device()).enter(|call| {
-            for at in (0..self.bytes).step_by(load_bytes) {
-                let range = LoadRange { from: at as u64, to: at, bytes: load_bytes.min(self.bytes - at) };
-                self.loader.load(call, source, block, &[range], &self.stream)?;
+    /// Loads all bytes of a source, and waits for the last copy.
+    fn load(&self, source: &Source) -> Result<()> {
+        let next = AtomicUsize::new(0);
+        let run = || {
+            while let Some((i, block)) = {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                self.blocks.get(i).map(|block| (i, block))
+            } {
+                let block = &mut *block.lock().unwrap_or_else(PoisonError::into_inner);
+                let from = (i * self.load_bytes) as u64;
+                let range = LoadRange { from, to: 0, bytes: block.len() };
+                CallSettings::new(self.stream.device())
+                    .enter(|call| self.loader.load(call, source, block, &[range], &self.stream))?;
             }
-            self.stream.synchronize()
+            Ok::<(), crossdock_plugin_api::Error>(())
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (1..self.at_once).map(|_| scope.spawn(run)).collect();
+            let mut result = run();
+            for thread in threads {
+                result = result.and(thread.join().unwrap_or(Ok(())));
+            }
+            result
         })?;
-        Ok(())
+        Ok(self.stream.synchronize()?)
     }
 }
 
@@ -117,7 +144,6 @@ fn measure(
     bench: &Bench,
     target: &Target,
     what: &str,
-    load_bytes: usize,
     open: impl Fn() -> Result<Arc<dyn ByteSource>>,
 ) -> Result<()> {
     let (mut rates, mut ratios) = (Vec::new(), Vec::new());
@@ -125,7 +151,7 @@ fn measure(
         let link = link::to_device(bench)?;
         let start = Instant::now();
         let source = Source::new(open()?);
-        target.load(&source, load_bytes)?;
+        target.load(&source)?;
         let rate = target.bytes as f64 / start.elapsed().as_nanos().max(1) as f64;
         drop(source);
         if run > 0 {

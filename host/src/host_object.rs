@@ -56,6 +56,7 @@ impl HostObject {
         tasks: &Arc<TaskPool>,
         decoder: Option<Arc<Decoder>>,
     ) -> Self {
+        let tasks = tasks.for_instance();
         Self(Arc::new_cyclic(|shared: &std::sync::Weak<Shared>| Shared {
             abi: abi::Host {
                 struct_size: size_of::<abi::Host>(),

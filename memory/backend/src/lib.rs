@@ -98,5 +98,5 @@ pub use forks::count as fork_count;
 pub use ledger::{AccountUse, CopyTraffic, DeviceUse, Leak, LedgerSnapshot, Traffic};
 pub use loader::Loader;
 pub use process_wide::ProcessWide;
-pub use tasks::{TaskPool, Tasks};
+pub use tasks::{InstanceTasks, TaskPool, Tasks};
 pub use trace::{Phase, Record, Trace, note_bytes};

@@ -13,7 +13,7 @@ use crossdock_plugin_api::door::Poison;
 use crossdock_plugin_api::{BorrowedSource, Call, Device, Error, Result, abi};
 
 use crate::account::Account;
-use crate::tasks::TaskPool;
+use crate::tasks::InstanceTasks;
 use crate::trace::note_bytes;
 
 /// The interface of one instance. `table` is the first field, so that a pointer to this struct is a
@@ -22,7 +22,7 @@ use crate::trace::note_bytes;
 pub struct Loader {
     table: abi::HostLoader,
     account: Arc<Account>,
-    tasks: Arc<TaskPool>,
+    tasks: InstanceTasks,
 }
 
 // SAFETY: the pointer in `table` is null, its function may be called on any thread, and the other
@@ -34,7 +34,7 @@ unsafe impl Sync for Loader {}
 impl Loader {
     /// Creates the interface of an instance that uses `account`. Reads run on the threads of
     /// `tasks`.
-    pub fn new(account: Arc<Account>, tasks: Arc<TaskPool>) -> Self {
+    pub fn new(account: Arc<Account>, tasks: InstanceTasks) -> Self {
         Self { table: abi::HostLoader { load: Some(load), ..abi::HostLoader::new() }, account, tasks }
     }
 
@@ -193,7 +193,7 @@ unsafe impl Sync for Part {}
 pub(crate) unsafe fn read_on_threads(
     source: &dyn ReadAt,
     pieces: &[LoadPiece],
-    tasks: &TaskPool,
+    tasks: &InstanceTasks,
 ) -> Result<()> {
     let parts = |piece: &LoadPiece| {
         let LoadPiece { offset, to, bytes } = *piece;
@@ -206,19 +206,19 @@ pub(crate) unsafe fn read_on_threads(
     let next = AtomicUsize::new(0);
     let failed = Mutex::new(None);
     let failure = || failed.lock().unwrap_or_else(PoisonError::into_inner);
-    let read_parts = || {
-        while let Some(Part(part)) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
-            // SAFETY: the part is in a range that is writable by this function's contract, and only
-            // this thread uses it.
-            let to = unsafe { std::slice::from_raw_parts_mut(part.to, part.bytes) };
-            if let Err(error) = source.read(part.offset, to) {
-                next.store(parts.len(), Ordering::Relaxed);
-                failure().get_or_insert(error);
-            }
+    let read_part = || {
+        let Some(Part(part)) = parts.get(next.fetch_add(1, Ordering::Relaxed)) else { return false };
+        // SAFETY: the part is in a range that is writable by this function's contract, and only this
+        // thread uses it.
+        let to = unsafe { std::slice::from_raw_parts_mut(part.to, part.bytes) };
+        if let Err(error) = source.read(part.offset, to) {
+            next.store(parts.len(), Ordering::Relaxed);
+            failure().get_or_insert(error);
         }
+        true
     };
-    let n_threads = if source.is_sequential() { 1 } else { parts.len() };
-    tasks.share(n_threads, &read_parts)?;
+    let n_tasks = if source.is_sequential() { 1 } else { parts.len() };
+    tasks.share(n_tasks, &read_part)?;
     let result = failure().take();
     result.map_or(Ok(()), Err)
 }

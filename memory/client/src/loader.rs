@@ -10,6 +10,39 @@ use crate::memory::check;
 use crate::{BufferMut, Stream};
 
 /// The loader of a host. Cheap to clone. It holds a reference to the host.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use crossdock_memory::{Device, LoadRange, Loader, Result};
+/// use crossdock_plugin_api::{ByteSource, CallSettings, Source};
+///
+/// struct Word;
+///
+/// impl ByteSource for Word {
+///     fn name(&self) -> &str {
+///         "a word"
+///     }
+///     fn len(&self) -> Option<u64> {
+///         Some(5)
+///     }
+///     fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
+///         to.copy_from_slice(&b"apron"[offset as usize..][..to.len()]);
+///         Ok(to.len())
+///     }
+/// }
+///
+/// # let host = crossdock_test_support::TestHost::new();
+/// # let (host, memory) = (host.host(), host.memory());
+/// let loader = Loader::from_host(&host)?;
+/// let stream = memory.default_stream(Device::UNTOUCHABLE)?;
+/// let mut block = memory.alloc(&stream, 3)?;
+/// let ranges = [LoadRange { from: 1, to: 0, bytes: 2 }, LoadRange { from: 4, to: 2, bytes: 1 }];
+/// CallSettings::new(stream.device())
+///     .enter(|call| loader.load(call, &Source::new(Arc::new(Word)), &mut block, &ranges, &stream))?;
+/// assert_eq!(&*block.freeze(&stream)?.host_view(&stream)?, b"prn");
+/// # Ok::<(), crossdock_memory::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Loader(Arc<Inner>);
 

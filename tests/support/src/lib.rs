@@ -84,9 +84,9 @@ impl TestHost {
                 ..abi::HostLog::new()
             };
             let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-            let pool = TaskPool::new(threads);
-            let loader = Loader::new(account.clone(), pool.clone());
-            let tasks = Tasks::new(pool, account.clone());
+            let tasks = TaskPool::new(threads).for_instance();
+            let loader = Loader::new(account.clone(), tasks.clone());
+            let tasks = Tasks::new(tasks, account.clone());
             Object { table, kernels, log, loader, tasks, account, log_lines: Mutex::default() }
         });
         Self { backend, object }

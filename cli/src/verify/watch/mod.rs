@@ -53,11 +53,11 @@ impl Watch {
             ..abi::Host::new()
         };
         let session = abi::HostSession { device, threads: THREADS as u32, ..abi::HostSession::new() };
-        let pool = TaskPool::new(THREADS);
+        let tasks = TaskPool::new(THREADS).for_instance();
         let backing = Backing {
             backend: backend.clone(),
-            loader: Arc::new(Loader::new(account.clone(), pool.clone())),
-            tasks: Arc::new(Tasks::new(pool, account.clone())),
+            loader: Arc::new(Loader::new(account.clone(), tasks.clone())),
+            tasks: Arc::new(Tasks::new(tasks, account.clone())),
             account,
         };
         let log = abi::HostLog { write: Some(write_log), ..abi::HostLog::new() };
@@ -159,7 +159,8 @@ impl Watch {
     pub fn tasks_held(self) -> Option<String> {
         let groups = self.0.groups.load(Ordering::SeqCst);
         let tasks = self.0.tasks_pending.load(Ordering::SeqCst);
-        (groups + tasks > 0).then(|| format!("{tasks} tasks that have not returned, {groups} groups not released"))
+        (groups + tasks > 0)
+            .then(|| format!("{tasks} tasks that have not returned, {groups} groups not released"))
     }
 
     /// Describes streams and events that were not destroyed.

@@ -8,7 +8,7 @@ use super::Account;
 use crate::device::{Stream, Transfer, kernel_name};
 use crate::fault::Operation;
 use crate::loader::{LoadPiece, ReadAt};
-use crate::tasks::TaskPool;
+use crate::tasks::InstanceTasks;
 use crate::vtable::Call;
 
 impl Account {
@@ -110,7 +110,7 @@ impl Account {
         stream: *mut abi::Stream,
         source: &dyn ReadAt,
         loads: &[abi::Load],
-        tasks: &TaskPool,
+        tasks: &InstanceTasks,
     ) -> Result<()> {
         // SAFETY: `stream` is live by this function's contract.
         let (device, stream) = unsafe { self.device_and_stream(stream) }?;

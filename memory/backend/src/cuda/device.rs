@@ -19,7 +19,7 @@ use crate::device::{
 };
 use crate::loader::{LoadPiece, ReadAt};
 use crate::resource::{Ranges, Resource};
-use crate::tasks::TaskPool;
+use crate::tasks::InstanceTasks;
 
 pub(crate) struct CudaDeviceBackend {
     description: DeviceDescription,
@@ -239,7 +239,7 @@ impl DeviceBackend for CudaDeviceBackend {
         stream: &Stream,
         source: &dyn ReadAt,
         pieces: &[LoadPiece],
-        tasks: &TaskPool,
+        tasks: &InstanceTasks,
     ) -> Result<()> {
         let entered = self.gpu.enter()?;
         self.reject_capture(&entered, stream, "a load")?;

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::loader::{LoadPiece, ReadAt, read_on_threads};
 use crate::resource::{Ranges, Resource};
-use crate::tasks::TaskPool;
+use crate::tasks::InstanceTasks;
 
 pub(crate) struct HostDevice {
     description: DeviceDescription,
@@ -155,7 +155,7 @@ impl DeviceBackend for HostDevice {
         _stream: &Stream,
         source: &dyn ReadAt,
         pieces: &[LoadPiece],
-        tasks: &TaskPool,
+        tasks: &InstanceTasks,
     ) -> Result<()> {
         // SAFETY: by the contract of `load` the targets were resolved, so the host can write them.
         unsafe { read_on_threads(source, pieces, tasks) }

@@ -9,7 +9,7 @@ use crossdock_plugin_api::{Device, Error, Result, abi};
 
 use crate::loader::{LoadPiece, ReadAt};
 use crate::resource::Resource;
-use crate::tasks::TaskPool;
+use crate::tasks::InstanceTasks;
 
 pub(crate) use host::HostDevice;
 pub use host::physical_memory_bytes;
@@ -88,7 +88,7 @@ pub(crate) trait DeviceBackend: Send + Sync {
         stream: &Stream,
         source: &dyn ReadAt,
         pieces: &[LoadPiece],
-        tasks: &TaskPool,
+        tasks: &InstanceTasks,
     ) -> Result<()>;
 
     /// # Safety

@@ -11,8 +11,8 @@ use std::time::Duration;
 use crossdock_plugin_api::door::{Poison, put, run_release};
 use crossdock_plugin_api::{Error, Result, abi};
 
-pub use self::pool::TaskPool;
-use self::pool::{Group, Owner};
+use self::pool::Group;
+pub use self::pool::{InstanceTasks, TaskPool};
 use crate::account::Account;
 use crate::vtable::Call;
 
@@ -21,8 +21,7 @@ use crate::vtable::Call;
 #[repr(C)]
 pub struct Tasks {
     table: abi::HostTasks,
-    pool: Arc<TaskPool>,
-    owner: Owner,
+    tasks: InstanceTasks,
     account: Arc<Account>,
 }
 
@@ -34,7 +33,7 @@ unsafe impl Sync for Tasks {}
 
 impl Tasks {
     /// Creates the interface of an instance that uses `account`.
-    pub fn new(pool: Arc<TaskPool>, account: Arc<Account>) -> Self {
+    pub fn new(tasks: InstanceTasks, account: Arc<Account>) -> Self {
         let table = abi::HostTasks {
             group_create: Some(group_create),
             run: Some(run),
@@ -42,7 +41,7 @@ impl Tasks {
             group_release: Some(group_release),
             ..abi::HostTasks::new()
         };
-        Self { table, owner: pool.new_owner(), pool, account }
+        Self { table, tasks, account }
     }
 
     /// The C object. It is valid as long as `self` stays at its address.
@@ -97,9 +96,9 @@ unsafe extern "C" fn run(
         let (tasks, group) = unsafe { (tasks(this)?, group(to)?) };
         let f = f.0.ok_or_else(|| Error::invalid_argument("run: the function is NULL"))?;
         let call = Call { f, data };
-        tasks.account.trace_plugin_call("tasks.run", || {
-            tasks.pool.start(tasks.owner, group, Box::new(move || call.run()))
-        })
+        tasks
+            .account
+            .trace_plugin_call("tasks.run", || tasks.tasks.start(group, Box::new(move || call.run())))
     };
     // SAFETY: the contract of `run`: `err` is null or a valid error struct.
     unsafe { Poison::for_host().enter(err, body) }
@@ -116,7 +115,7 @@ unsafe extern "C" fn wait(
         // SAFETY: the contract of `wait`: the object and the group are live.
         let (tasks, group) = unsafe { (tasks(this)?, group(on)?) };
         let time = Duration::from_millis(milliseconds.into());
-        let wait = || tasks.pool.wait(tasks.owner, group, time);
+        let wait = || tasks.tasks.wait(group, time);
         let is_done = tasks.account.trace_plugin_call("tasks.wait", wait)?;
         // SAFETY: the contract of `wait`: `out_done` is null or writable.
         unsafe { put(out_done, "wait", || is_done.into()) }

@@ -30,6 +30,9 @@ pub struct TaskPool {
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
+    /// Notifies the threads of the pool: a task was queued, or the pool has ended.
+    queued: Condvar,
+    /// Notifies waiting threads: a task was queued, or a group has ended.
     changed: Condvar,
 }
 
@@ -46,8 +49,15 @@ struct Task {
 }
 
 /// Identifies the instance that a task belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Owner(u64);
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Owner(u64);
+
+/// The pool, as one instance uses it. Clones belong to the same instance.
+#[derive(Clone)]
+pub struct InstanceTasks {
+    pool: Arc<TaskPool>,
+    owner: Owner,
+}
 
 /// Tasks that are waited for together.
 #[derive(Default)]
@@ -78,7 +88,7 @@ impl Shared {
                     self.run(task);
                     state = self.lock();
                 }
-                None => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => state = self.queued.wait(state).unwrap_or_else(PoisonError::into_inner),
             }
         }
     }
@@ -120,25 +130,28 @@ impl TaskPool {
         self.width
     }
 
-    pub(super) fn new_owner(&self) -> Owner {
-        Owner(self.next_owner.fetch_add(1, Ordering::Relaxed))
+    /// Returns the pool for another instance.
+    pub fn for_instance(self: &Arc<Self>) -> InstanceTasks {
+        InstanceTasks { owner: Owner(self.next_owner.fetch_add(1, Ordering::Relaxed)), pool: self.clone() }
     }
 
-    /// Queues a task.
-    ///
-    /// # Errors
-    /// In a process that was forked after the pool was created, because it has no threads.
-    pub(super) fn start(
+    /// Queues tasks of a group.
+    fn start(
         &self,
         owner: Owner,
         group: &Arc<Group>,
-        run: Box<dyn FnOnce() + Send>,
+        runs: impl ExactSizeIterator<Item = Box<dyn FnOnce() + Send>>,
     ) -> Result<()> {
         self.reject_forked()?;
         self.threads.get_or_init(|| self.spawn());
-        group.n_pending.fetch_add(1, Ordering::Relaxed);
-        self.shared.lock().tasks.push_back(Task { owner, group: group.clone(), run });
-        self.shared.changed.notify_one();
+        let n = runs.len();
+        group.n_pending.fetch_add(n, Ordering::Relaxed);
+        self.shared.lock().tasks.extend(runs.map(|run| Task { owner, group: group.clone(), run }));
+        match n {
+            1 => self.shared.queued.notify_one(),
+            _ => self.shared.queued.notify_all(),
+        }
+        self.shared.changed.notify_all();
         Ok(())
     }
 
@@ -151,7 +164,7 @@ impl TaskPool {
 
     /// Runs queued tasks of `owner` until all tasks of `group` have returned, or until `time` has
     /// passed. Returns whether all tasks of the group have returned.
-    pub(super) fn wait(&self, owner: Owner, group: &Group, time: Duration) -> Result<bool> {
+    fn wait(&self, owner: Owner, group: &Group, time: Duration) -> Result<bool> {
         if group.is_done() || time.is_zero() {
             return Ok(group.is_done());
         }
@@ -179,34 +192,6 @@ impl TaskPool {
         }
     }
 
-    /// Runs `f` on this thread and on up to `n - 1` idle threads of the pool at the same time.
-    /// Returns when all calls have returned.
-    ///
-    /// # Errors
-    /// If a call on another thread panics.
-    pub(crate) fn share(&self, n: usize, f: &(dyn Fn() + Sync)) -> Result<()> {
-        let group = Arc::<Group>::default();
-        let guard = SharedCall { pool: self, group: &group };
-        let pointer = std::ptr::from_ref(f);
-        // SAFETY: the lifetime is extended. `guard` removes the tasks that have not begun and waits
-        // for the others, before `f` can be dropped.
-        let f_of_tasks: &'static (dyn Fn() + Sync) = unsafe {
-            &*std::mem::transmute::<*const (dyn Fn() + Sync + '_), *const (dyn Fn() + Sync)>(pointer)
-        };
-        for _ in 1..n.min(self.width) {
-            // Without other threads, this thread does all the work.
-            if self.start(Owner(0), &group, Box::new(f_of_tasks)).is_err() {
-                break;
-            }
-        }
-        f();
-        drop(guard);
-        if group.has_panicked.load(Ordering::Relaxed) {
-            return Err(Error::internal("a thread of the host panicked"));
-        }
-        Ok(())
-    }
-
     fn spawn(&self) -> Vec<JoinHandle<()>> {
         // It is not an error if a thread cannot be started, because waiting threads run tasks.
         (1..self.width)
@@ -218,7 +203,60 @@ impl TaskPool {
     }
 }
 
-/// Ends the tasks of [`TaskPool::share`], also if the caller's own call panics.
+impl InstanceTasks {
+    /// Maximum number of threads that run tasks, including one that waits.
+    pub(crate) fn width(&self) -> usize {
+        self.pool.width
+    }
+
+    /// Queues a task.
+    ///
+    /// # Errors
+    /// In a process that was forked after the pool was created, because it has no threads.
+    pub(super) fn start(&self, group: &Arc<Group>, run: Box<dyn FnOnce() + Send>) -> Result<()> {
+        self.pool.start(self.owner, group, std::iter::once(run))
+    }
+
+    /// Runs queued tasks of the instance until all tasks of `group` have returned, or until `time`
+    /// has passed. Returns whether all tasks of the group have returned.
+    pub(super) fn wait(&self, group: &Group, time: Duration) -> Result<bool> {
+        self.pool.wait(self.owner, group, time)
+    }
+
+    /// Runs `f` on this thread until it returns `false`. In the meantime, other threads run it at
+    /// most `n - 1` times, as tasks of the instance. Returns when all calls have returned.
+    ///
+    /// # Errors
+    /// If a call on another thread panics.
+    pub(crate) fn share(&self, n: usize, f: &(dyn Fn() -> bool + Sync)) -> Result<()> {
+        let group = Arc::<Group>::default();
+        let guard = SharedCall { pool: &self.pool, group: &group };
+        let pointer = std::ptr::from_ref(f);
+        // SAFETY: the lifetime is extended. `guard` removes the tasks that have not begun and waits
+        // for the others, before `f` can be dropped.
+        let f_of_tasks: &'static (dyn Fn() -> bool + Sync) = unsafe {
+            &*std::mem::transmute::<*const (dyn Fn() -> bool + Sync + '_), *const (dyn Fn() -> bool + Sync)>(
+                pointer,
+            )
+        };
+        if self.width() > 1 && n > 1 {
+            let run = move || {
+                f_of_tasks();
+            };
+            let runs = (1..n).map(|_| Box::new(run) as Box<dyn FnOnce() + Send>);
+            // If the tasks cannot be queued, this thread does all the work.
+            let _ = self.pool.start(self.owner, &group, runs);
+        }
+        while f() {}
+        drop(guard);
+        if group.has_panicked.load(Ordering::Relaxed) {
+            return Err(Error::internal("a thread of the host panicked"));
+        }
+        Ok(())
+    }
+}
+
+/// Ends the tasks of [`InstanceTasks::share`], also if the caller's own call panics.
 struct SharedCall<'a> {
     pool: &'a TaskPool,
     group: &'a Arc<Group>,
@@ -245,7 +283,7 @@ impl Drop for TaskPool {
             return std::mem::forget(threads);
         }
         self.shared.lock().has_ended = true;
-        self.shared.changed.notify_all();
+        self.shared.queued.notify_all();
         for thread in threads {
             // A task may drop the last reference to the pool, and its thread cannot join itself.
             if thread.thread().id() != std::thread::current().id() {

@@ -176,7 +176,8 @@ fn source_of_unknown_length_is_read_once_in_order() {
     let bytes = random_bytes(3_000_000);
     let host = TestHost::new();
     let range = |from, to, bytes| LoadRange { from, to, bytes };
-    let ranges = [range(10, 5, 2_500_000), range(2_500_010, 0, 5), range(0, 0, 0), range(2_500_015, 2_600_000, 9)];
+    let ranges =
+        [range(10, 5, 2_500_000), range(2_500_010, 0, 5), range(0, 0, 0), range(2_500_015, 2_600_000, 9)];
     for device in devices().iter().copied() {
         let source = Arc::new(Bytes { len: None, ..Bytes::new(&bytes) });
         let loaded = load(&host, device, source.clone(), 2_700_000, &ranges).unwrap();

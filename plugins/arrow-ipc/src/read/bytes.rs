@@ -6,7 +6,9 @@ use std::sync::Arc;
 use crossdock_memory::{
     Buffer, BufferMut, Copies, Device, ForeignOwner, LoadRange, Loader, Ready, Result, Stream,
 };
-use crossdock_plugin_api::{Call, Error, Map, Source};
+use crossdock_plugin_api::{Call, CancelFlag, Error, Map, Source};
+
+use super::waiting;
 
 /// The bytes of a body: a range of a source that has not been read yet, or host memory.
 #[derive(Clone)]
@@ -153,6 +155,11 @@ impl Bytes {
         }
     }
 
+    /// Whether the bytes have been read already.
+    pub fn is_in_memory(&self) -> bool {
+        matches!(self, Self::InMemory { .. })
+    }
+
     /// Returns the bytes as a buffer without a copy, if they are on `device` already.
     pub fn in_place(&self, device: Device) -> Option<Buffer> {
         match self {
@@ -175,7 +182,7 @@ impl Bytes {
     pub fn load(
         &self,
         loader: &Loader,
-        call: &Call<'_>,
+        cancel: &CancelFlag,
         to: &mut BufferMut,
         ranges: &[LoadRange],
         stream: &Stream,
@@ -184,7 +191,8 @@ impl Bytes {
             Self::Stored { file, start, .. } => {
                 let range = |range: &LoadRange| LoadRange { from: start + range.from, ..*range };
                 let ranges: Vec<_> = ranges.iter().map(range).collect();
-                loader.load(call, &file.source, to, &ranges, stream)
+                let load = |call: &Call<'_>| loader.load(call, &file.source, to, &ranges, stream);
+                waiting::with_settings(stream.device(), cancel, load)
             }
             Self::InMemory { block, .. } => {
                 let mut copies = Copies::new();

@@ -5,8 +5,10 @@
 //! decompressed first is copied in parts. Each part is copied while the next parts are being
 //! decompressed.
 
-use crossdock_memory::{Buffer, Device, LoadRange, Loader, Memory, Result, Stream};
-use crossdock_plugin_api::{Call, Error, TaskGroup, Tasks};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crossdock_memory::{Buffer, BufferMut, Device, LoadRange, Loader, Memory, Result, Stream};
+use crossdock_plugin_api::{CancelFlag, Error, TaskGroup, Tasks};
 
 use super::bytes::Bytes;
 use crate::codec::{Codec, PREFIX_BYTES, StoredBuffer};
@@ -27,6 +29,12 @@ enum Block {
     InPlace(Option<Buffer>),
     /// The copy of the body is enqueued. Readers of the buffer wait for its event.
     Enqueued(Buffer),
+    /// A task is loading the body.
+    Loading {
+        task: TaskGroup,
+        loaded: Arc<Mutex<Option<BufferMut>>>,
+        bytes: usize,
+    },
     /// The block is being filled, for the CPU.
     Filling(PartitionedBlock, TaskGroup),
     /// The block is being filled and copied in parts, for another device.
@@ -48,10 +56,14 @@ struct Task {
     job: Job,
 }
 
+/// Bodies of fewer bytes are loaded to a device by the calling thread. A task would take longer to
+/// begin.
+const MIN_TASK_BYTES: usize = 1 << 20;
+
 /// What a body is loaded with.
 pub struct Transport<'a> {
-    /// The call that needs the body.
-    pub call: &'a Call<'a>,
+    /// Ends the loads of the reader, which may take longer than the call that starts them.
+    pub cancel: &'a CancelFlag,
     /// The memory of the body.
     pub memory: &'a Memory,
     /// The stream of the copies.
@@ -91,8 +103,7 @@ impl Loading {
         }
     }
 
-    /// Loads the whole body, or only its buffers `from`. Returns when the copies to the device are
-    /// enqueued.
+    /// Loads the whole body, or only its buffers `from`.
     fn load_to_device(
         transport: &Transport<'_>,
         body: Bytes,
@@ -114,9 +125,21 @@ impl Loading {
             let loads = from.iter().zip(&ranges).map(load).collect();
             (ranges, loads, bytes)
         };
-        let mut block = transport.memory.alloc(transport.stream, bytes)?;
-        body.load(transport.loader, transport.call, &mut block, &loads, transport.stream)?;
-        Ok(Self { ranges, block: Block::Enqueued(block.freeze(transport.stream)?) })
+        let Transport { memory, stream, loader, tasks, cancel, .. } = *transport;
+        let mut block = memory.alloc(stream, bytes)?;
+        if bytes < MIN_TASK_BYTES || body.is_in_memory() {
+            body.load(loader, cancel, &mut block, &loads, stream)?;
+            return Ok(Self { ranges, block: Block::Enqueued(block.freeze(stream)?) });
+        }
+        let loaded = Arc::new(Mutex::new(None));
+        let (result, loader, cancel, stream) =
+            (loaded.clone(), loader.clone(), cancel.clone(), stream.clone());
+        let task = tasks.start([move || {
+            body.load(&loader, &cancel, &mut block, &loads, &stream)?;
+            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(block);
+            Ok(())
+        }])?;
+        Ok(Self { ranges, block: Block::Loading { task, loaded, bytes } })
     }
 
     fn copy_whole(transport: &Transport<'_>, body: Bytes, ranges: Vec<(usize, usize)>) -> Result<Self> {
@@ -212,6 +235,7 @@ impl Loading {
         match &self.block {
             Block::InPlace(_) => 0,
             Block::Enqueued(buffer) => buffer.len().unwrap_or(0) as u64,
+            Block::Loading { bytes, .. } => *bytes as u64,
             Block::Filling(filling, _) => filling.len() as u64,
             Block::Upload(upload) => upload.len() as u64,
         }
@@ -223,6 +247,13 @@ impl Loading {
         let block = match self.block {
             Block::InPlace(block) => block,
             Block::Enqueued(block) => Some(block),
+            Block::Loading { task, loaded, .. } => {
+                task.wait(check)?;
+                let block = loaded.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let block =
+                    block.ok_or_else(|| Error::internal("the task that loads a body has no result"))?;
+                Some(block.freeze(stream)?)
+            }
             Block::Filling(filling, group) => {
                 group.wait(check)?;
                 Some(filling.finish()?)

@@ -7,7 +7,8 @@ use arrow_schema::{Metadata, SchemaRef};
 use crossdock_arrays::{DeviceBatch, Level, export_batch, export_schema, validate};
 use crossdock_memory::{Device, Loader, Memory, Result, Stream};
 use crossdock_plugin_api::{
-    BatchStream, Call, Error, Honoured, Host, Input, Owned, Selection, Source, Tasks, Validate, abi,
+    BatchStream, Call, CancelFlag, Error, Honoured, Host, Input, Owned, Selection, Source, Tasks, Validate,
+    abi,
 };
 
 use super::build::{Builder, Shape};
@@ -19,6 +20,7 @@ use super::loading::{Loading, Slots, Transport};
 use super::messages::{self, Messages, Next, Opened};
 use super::pipe;
 use super::selection::Needed;
+use super::waiting;
 use crate::footer_metadata;
 use crate::limits::max_bytes_ahead;
 use crate::wire::schema::{names_and_types, same_types};
@@ -45,6 +47,8 @@ pub struct Reader {
     messages: Messages,
     dictionaries: Dictionaries,
     pending: VecDeque<Pending>,
+    /// Ends the loads of `pending`.
+    cancel: CancelFlag,
     in_flight: InFlight,
     has_ended: bool,
     /// The first error. Later calls return it again, because returning the end would look like a
@@ -135,6 +139,7 @@ impl Reader {
             messages: opened.messages,
             dictionaries: Dictionaries::new(opened.is_file),
             pending: VecDeque::new(),
+            cancel: CancelFlag::new(),
             in_flight: InFlight::new(),
             has_ended: false,
             failed: None,
@@ -176,7 +181,7 @@ impl Reader {
                 break;
             }
             let next = match self.messages.next(self.pending.is_empty()) {
-                Ok(Next::Message(message)) => match self.start(*message, call, stream) {
+                Ok(Next::Message(message)) => match self.start(*message, stream) {
                     // Nothing of the message is needed.
                     Ok(None) => {
                         call.check_cancelled()?;
@@ -217,12 +222,7 @@ impl Reader {
     }
 
     /// Begins to load a message. `None` if nothing of it is needed.
-    fn start(
-        &mut self,
-        arrived: messages::ReceivedMessage,
-        call: &Call<'_>,
-        stream: &Stream,
-    ) -> Result<Option<Pending>> {
+    fn start(&mut self, arrived: messages::ReceivedMessage, stream: &Stream) -> Result<Option<Pending>> {
         let messages::ReceivedMessage { message, body, begin, position } = arrived;
         if let Header::Schema(_) = message.header {
             let next = self.next_stream(message);
@@ -249,7 +249,7 @@ impl Reader {
                 }
                 self.needed.drop_buffers(&self.incoming.columns, &mut meta);
                 let is_partial = self.needed.projection().is_some();
-                let body = Loading::start(&self.transport(call, stream), body, &meta, is_partial)?;
+                let body = Loading::start(&self.transport(stream), body, &meta, is_partial)?;
                 Ok(Some(Pending::Batch { meta, body, position, metadata: message.metadata, number, rows }))
             }
             Header::Dictionary { id, is_delta, batch: meta } => {
@@ -257,7 +257,7 @@ impl Reader {
                 if !self.needed.needs_dictionary(id) {
                     return Ok(None);
                 }
-                let body = Loading::start(&self.transport(call, stream), body, &meta, false)?;
+                let body = Loading::start(&self.transport(stream), body, &meta, false)?;
                 Ok(Some(Pending::Dictionary { id, is_delta, meta, body }))
             }
             Header::Schema(_) => Err(Error::internal("a schema message has no body to load")),
@@ -265,8 +265,9 @@ impl Reader {
         .map_err(|e: Error| e.context(format_args!("the message that ends at byte {position}")))
     }
 
-    fn transport<'a>(&'a self, call: &'a Call<'a>, stream: &'a Stream) -> Transport<'a> {
-        Transport { call, memory: &self.memory, stream, loader: &self.loader, tasks: &self.tasks }
+    fn transport<'a>(&'a self, stream: &'a Stream) -> Transport<'a> {
+        let Self { cancel, memory, loader, tasks, .. } = self;
+        Transport { cancel, memory, stream, loader, tasks }
     }
 
     /// Begins a stream that follows another one, as in concatenated files. Its batches belong to
@@ -306,7 +307,6 @@ impl Reader {
             call.check_cancelled()?;
             let uploads = self.uploads.clone().unwrap_or_else(|| stream.clone());
             self.read_ahead(call, &uploads)?;
-            let check = || call.check_cancelled();
             match self.pending.pop_front() {
                 None => {
                     if !self.needed.has_all_rows() {
@@ -321,7 +321,7 @@ impl Reader {
                     self.dictionaries = Dictionaries::new(false);
                 }
                 Some(Pending::Dictionary { id, is_delta, meta, body }) => {
-                    let slots = self.finish(body, &uploads, check)?;
+                    let slots = self.finish(body, &uploads, call)?;
                     let column = dictionary_values(&self.schema, id)?.clone();
                     let values = Builder::new(&meta, slots, &mut self.dictionaries, stream)
                         .column(&column)
@@ -336,7 +336,7 @@ impl Reader {
                     self.dictionaries.put(id, is_delta, values)?;
                 }
                 Some(Pending::Batch { meta, body, position, metadata, number, rows }) => {
-                    let slots = self.finish(body, &uploads, check)?;
+                    let slots = self.finish(body, &uploads, call)?;
                     let batch = self
                         .assemble(&meta, slots, stream, call)
                         .map_err(|e| e.context(format_args!("record batch {number}")))?;
@@ -353,8 +353,8 @@ impl Reader {
         }
     }
 
-    fn finish(&mut self, body: Loading, uploads: &Stream, check: impl Fn() -> Result<()>) -> Result<Slots> {
-        let slots = body.finish(uploads, check)?;
+    fn finish(&mut self, body: Loading, uploads: &Stream, call: &Call<'_>) -> Result<Slots> {
+        let slots = waiting::in_call(call, || body.finish(uploads, || call.check_cancelled()))?;
         slots.block().into_iter().for_each(|block| self.in_flight.add(block));
         Ok(slots)
     }
@@ -390,6 +390,13 @@ impl Reader {
     }
 }
 
+impl Drop for Reader {
+    fn drop(&mut self) {
+        // Dropping a load waits for its task.
+        self.cancel.cancel();
+    }
+}
+
 impl BatchStream for Reader {
     fn honoured(&self) -> Honoured {
         Honoured { columns: !self.needed.lacks_columns, rows: true, n_rows: None }
@@ -414,6 +421,7 @@ impl BatchStream for Reader {
         let stream = crossdock_arrays::call_stream(&self.memory, call, call.device())?;
         let batch = self.next_batch(call, &stream).map_err(|e| {
             let error = with_source_name(e, &self.name);
+            self.cancel.cancel();
             self.pending.clear();
             self.failed = Some(error.clone());
             error

@@ -41,7 +41,7 @@ use self::workers::Workers;
 use super::context::Gpu;
 use super::driver::{Context, DevicePtr, Driver, POINTER_RANGE_START, RawStream, SUCCESS};
 use crate::loader::{LoadPiece, ReadAt};
-use crate::tasks::TaskPool;
+use crate::tasks::InstanceTasks;
 
 const CHUNK_BYTES: usize = 2 << 20;
 /// Three chunks for each of twelve threads, and a quarter of all chunks for concurrent copies.
@@ -172,7 +172,7 @@ impl Staging {
         stream: RawStream,
         source: &dyn ReadAt,
         pieces: &[LoadPiece],
-        tasks: &TaskPool,
+        tasks: &InstanceTasks,
     ) -> Result<()> {
         let piece = |piece: &LoadPiece| Piece {
             device: piece.to as u64,
@@ -191,13 +191,13 @@ impl Staging {
         let part_bytes = (total / (2 * tasks.width())).next_multiple_of(64 << 10);
         let part_bytes = part_bytes.clamp(MIN_PART_BYTES, CHUNK_BYTES);
         let job = Job::from_source(source, stream, CopyPlan::new(&pieces, |_| part_bytes, are_adjacent));
-        tasks.share(job.len(), &|| {
-            if let Ok(_entered) = gpu.enter() {
-                let _relaxed = gpu.relaxed();
-                while job.run_part(&self.large) {}
-            }
-        })?;
-        job.finish(&self.large)
+        let shared = tasks.share(job.len(), &|| {
+            // If the context cannot be entered here, the threads that can enter it do the work.
+            let Ok(_entered) = gpu.enter() else { return false };
+            let _relaxed = gpu.relaxed();
+            job.run_part(&self.large)
+        });
+        job.finish(&self.large).and(shared)
     }
 
     fn run(&self, direction: Direction, stream: RawStream, pieces: &[Piece]) -> Result<()> {
