@@ -71,6 +71,10 @@ impl Group {
     pub(super) fn is_done(&self) -> bool {
         self.n_pending.load(Ordering::Acquire) == 0
     }
+
+    pub(super) fn has_panicked(&self) -> bool {
+        self.has_panicked.load(Ordering::Relaxed)
+    }
 }
 
 impl Shared {
@@ -249,7 +253,7 @@ impl InstanceTasks {
         }
         while f() {}
         drop(guard);
-        if group.has_panicked.load(Ordering::Relaxed) {
+        if group.has_panicked() {
             return Err(Error::internal("a thread of the host panicked"));
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crossdock_memory::{BufferMut, Code, Device, Error, LoadRange, Loader, Result};
 use crossdock_memory_backend::{Backend, Faults, Operation};
@@ -173,25 +174,32 @@ fn ranges_of_every_kind_of_source_arrive_on_every_device() {
 
 #[test]
 fn source_of_unknown_length_is_read_once_in_order() {
-    let bytes = random_bytes(3_000_000);
+    const LARGE: usize = 20 << 20;
+    let bytes = random_bytes(LARGE + 100);
     let host = TestHost::new();
-    let range = |from, to, bytes| LoadRange { from, to, bytes };
+    let range = |from: usize, to, bytes| LoadRange { from: from as u64, to, bytes };
     let ranges =
-        [range(10, 5, 2_500_000), range(2_500_010, 0, 5), range(0, 0, 0), range(2_500_015, 2_600_000, 9)];
+        [range(10, 5, LARGE), range(LARGE + 10, 0, 5), range(0, 0, 0), range(LARGE + 15, LARGE + 50, 9)];
     for device in devices().iter().copied() {
-        let source = Arc::new(Bytes { len: None, ..Bytes::new(&bytes) });
-        let loaded = load(&host, device, source.clone(), 2_700_000, &ranges).unwrap();
-        assert!(loaded[5..2_500_005] == bytes[10..2_500_010]);
-        assert!(loaded[..5] == bytes[2_500_010..2_500_015]);
-        assert!(loaded[2_600_000..2_600_009] == bytes[2_500_015..2_500_024]);
+        // Another thread would begin to read while this thread waits.
+        let caller = std::thread::current().id();
+        let on_read = move |_| {
+            std::thread::sleep(Duration::from_millis(1));
+            assert_eq!(std::thread::current().id(), caller);
+            Ok(())
+        };
+        let source = Arc::new(Bytes { len: None, on_read: Box::new(on_read), ..Bytes::new(&bytes) });
+        let loaded = load(&host, device, source.clone(), LARGE + 100, &ranges).unwrap();
+        assert!(loaded[5..LARGE + 5] == bytes[10..LARGE + 10]);
+        assert!(loaded[..5] == bytes[LARGE + 10..LARGE + 15]);
+        assert!(loaded[LARGE + 50..LARGE + 59] == bytes[LARGE + 15..LARGE + 24]);
         let mut position = 10;
         for (offset, wanted) in source.reads.lock().unwrap().iter() {
             assert_eq!(*offset, position, "on {device}");
             position += (*wanted).min(1_000_000) as u64;
         }
-        assert_eq!(position, 2_500_024);
-        let ranges = [range(0, 0, 10), range(11, 10, 1)];
-        let error = load(&host, device, source, 100, &ranges).unwrap_err();
+        assert_eq!(position, LARGE as u64 + 24);
+        let error = load(&host, device, source, 100, &[range(0, 0, 10), range(11, 10, 1)]).unwrap_err();
         assert_eq!(error.code(), Code::INVALID_ARGUMENT);
         assert_eq!(
             error.message(),
