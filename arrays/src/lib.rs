@@ -15,6 +15,7 @@ mod check;
 mod concatenate;
 mod decode_dictionary;
 mod equal;
+pub mod filter;
 mod host;
 pub mod layout;
 pub mod metadata;

@@ -12,6 +12,7 @@ use crossdock_plugin_api::{
 };
 
 use crate::error::{Error, Result};
+use crate::filter::Predicate;
 use crate::foreign_memory;
 use crate::place::move_batch;
 use crate::plugin::Plugin;
@@ -43,7 +44,9 @@ pub struct ReadOptions {
     /// The rows to read: ascending ranges of positions in the input. Rows beyond the end of the
     /// input do not exist, which is not an error. `None` for all rows.
     pub rows: Option<Vec<Range<u64>>>,
-    /// The maximum number of rows to read.
+    /// Conditions that the rows of the result fulfil. `rows` are positions before any condition.
+    pub filter: Vec<Predicate>,
+    /// The maximum number of rows of the result.
     pub limit: Option<u64>,
     /// The maximum number of rows of a batch; 0 for the batches of the input.
     pub batch_rows: u64,
@@ -90,7 +93,7 @@ impl Session {
     pub fn read(&self, input: Input, options: &ReadOptions) -> Result<Reader> {
         let choice = self.recognise(&input, options.from.as_deref())?;
         let plugin = self.instance_for_task(&choice.plugin, "read")?;
-        self.read_by(Choice { plugin, ..choice }, input, options)
+        self.read_by(Choice { plugin, ..choice }, input, options, Request::new(options)?)
     }
 
     /// Opens an input with the session's own instance of its plugin. This is faster than
@@ -98,10 +101,25 @@ impl Session {
     pub fn read_shared(&self, input: Input, options: &ReadOptions) -> Result<Reader> {
         let choice = self.recognise(&input, options.from.as_deref())?;
         let plugin = self.working_instance(choice.plugin)?;
-        self.read_by(Choice { plugin, ..choice }, input, options)
+        self.read_by(Choice { plugin, ..choice }, input, options, Request::new(options)?)
     }
 
-    fn read_by(&self, choice: Choice, input: Input, options: &ReadOptions) -> Result<Reader> {
+    /// Like [`Self::read_shared`]. [`Reader::position`] is the number of rows of the input up to
+    /// the last requested row, because the importer leaves out no row before it.
+    pub(crate) fn read_with_positions(&self, input: Input, options: &ReadOptions) -> Result<Reader> {
+        let choice = self.recognise(&input, options.from.as_deref())?;
+        let plugin = self.working_instance(choice.plugin)?;
+        let request = Request::new(options)?.with_positions();
+        self.read_by(Choice { plugin, ..choice }, input, options, request)
+    }
+
+    fn read_by(
+        &self,
+        choice: Choice,
+        input: Input,
+        options: &ReadOptions,
+        mut request: Request,
+    ) -> Result<Reader> {
         let Choice { plugin, format } = choice;
         let call = CallSettings { progress: options.progress.clone(), ..self.call_for_bytes() };
         let what = format!("read '{}' as {}", input.name(), format.name);
@@ -111,9 +129,9 @@ impl Session {
         {
             file.leave_unmapped();
         }
+        let uses_predicates = format.filters && !request.knows_positions;
         let (format, what): (Arc<str>, Arc<str>) = (format.name.as_str().into(), what.into());
-        let ReadOptions { options, columns, rows, limit, batch_rows, .. } = options;
-        let mut request = Request::new(columns.as_deref(), rows.as_deref(), *limit, *batch_rows)?;
+        let options = &options.options;
         let requested = request.selection.columns.clone();
         let open = |request: &mut Request| {
             let source = Source::new(tracing_hooks::source(input.shared(), plugin.account()));
@@ -122,10 +140,15 @@ impl Session {
             Reader::open(self, plugin, call, format, input, Columns::Unknown, options, request, what)
         };
         let mut reader = open(&mut request)?;
-        // The importer did not find a name that contains dots. The reader has resolved the name, so
-        // that the importer can read only the requested columns at the second attempt. An input of
-        // unknown length can be read only once.
-        if request.selection.columns != requested && input.source().len().is_some() {
+        if !uses_predicates {
+            request.selection.predicates.clear();
+        }
+        // Only after the first attempt, the types of predicates are known. In addition, the
+        // importer may not have found a name that contains dots, which the reader has resolved. At
+        // the second attempt, the importer can read only the requested columns and rows. An input
+        // of unknown length can be read only once.
+        let is_resolved = request.selection.columns != requested || !request.selection.predicates.is_empty();
+        if is_resolved && input.source().len().is_some() {
             reader = open(&mut request)?;
         }
         reader.input = Some(input);
@@ -195,7 +218,8 @@ impl Reader {
         let mut schema = Arc::new(schema.and_then(|schema| import_schema(&schema)).map_err(failed)?);
         let stream_schema = schema.clone();
         let honoured = stream.honoured();
-        let remaining = Remaining::new(request, honoured, &mut schema)?;
+        let stated_rows = StatedRows::new(honoured, &request.selection);
+        let remaining = Remaining::new(request, honoured, &mut schema, session.stream())?;
         Ok(Self {
             stream,
             session: session.clone(),
@@ -208,8 +232,8 @@ impl Reader {
             untrimmed_bytes: 0,
             ended: false,
             failed: None,
-            n_rows: if honoured.rows || request.selection.rows.is_none() { honoured.n_rows } else { None },
-            stated_rows: StatedRows::new(honoured, &request.selection),
+            n_rows: if remaining.returns_all_rows() { honoured.n_rows } else { None },
+            stated_rows,
             remaining,
             plugin,
         })
@@ -223,6 +247,11 @@ impl Reader {
     /// The number of rows that the reader returns in total, if the importer states it.
     pub fn n_rows(&self) -> Option<u64> {
         self.n_rows
+    }
+
+    /// The number of rows of the stream's batches so far, before the selection of rows.
+    pub(crate) fn position(&self) -> u64 {
+        self.remaining.position()
     }
 
     /// The name of the input for messages.

@@ -6,9 +6,12 @@ use std::ops::Range;
 
 use arrow_schema::SchemaRef;
 use crossdock_arrays::{DeviceBatch, Projection};
+use crossdock_memory::Stream;
 use crossdock_plugin_api::{Error as ApiError, Honoured, Result as ApiResult, Selection};
 
 use crate::error::{Error, Result};
+use crate::filter::{Condition, Filter, Predicate};
+use crate::reader::ReadOptions;
 
 /// The name of a column, or of a field of nested structs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,28 +64,75 @@ impl From<String> for ColumnName {
 pub(crate) struct Request {
     /// The columns in the order of the result; `None` for all columns.
     pub columns: Option<Vec<ColumnName>>,
-    /// What the importer is asked for.
+    /// The paths of `columns`.
+    column_paths: Vec<Vec<String>>,
+    /// The conditions on rows.
+    pub filter: Vec<Predicate>,
+    /// The paths of the columns of `filter`.
+    filter_paths: Vec<Vec<String>>,
+    /// The requested rows, as positions in the stream before any condition.
+    pub rows: Option<Vec<Range<u64>>>,
+    /// The maximum number of rows that fulfil the filter; `None` if `rows` include the limit.
+    pub limit: Option<u64>,
+    /// What the importer is asked for. Its rows may include more than `rows`.
     pub selection: Selection,
     /// The maximum number of rows of a batch; 0 for no maximum.
     pub batch_rows: u64,
+    /// Whether the reader knows the positions of all rows up to the last requested one.
+    pub knows_positions: bool,
 }
 
 impl Request {
     /// # Errors
     /// [`Error::Usage`] if `rows` are not ascending ranges.
-    pub fn new(
-        columns: Option<&[ColumnName]>,
-        rows: Option<&[Range<u64>]>,
-        limit: Option<u64>,
-        batch_rows: u64,
-    ) -> Result<Self> {
-        let selection = Selection {
-            columns: columns.map(|names| names.iter().map(ColumnName::path).collect()),
-            rows: limited(rows, limit)?,
-            batch_rows,
-            batch_bytes: 0,
+    pub fn new(options: &ReadOptions) -> Result<Self> {
+        let ReadOptions { columns, filter, rows, limit, batch_rows, .. } = options;
+        // A filter decides which rows are the first, so the rows cannot include the limit.
+        let (in_rows, limit) = if filter.is_empty() { (*limit, None) } else { (None, *limit) };
+        let rows = limited(rows.as_deref(), in_rows)?;
+        let mut request = Self {
+            columns: columns.clone(),
+            column_paths: columns.iter().flatten().map(ColumnName::path).collect(),
+            filter: filter.clone(),
+            filter_paths: filter.iter().map(|predicate| predicate.column.path()).collect(),
+            rows: rows.clone(),
+            limit,
+            selection: Selection { rows, batch_rows: *batch_rows, ..Selection::default() },
+            batch_rows: *batch_rows,
+            knows_positions: false,
         };
-        Ok(Self { columns: columns.map(<[_]>::to_vec), selection, batch_rows })
+        request.selection.columns = request.needed_columns();
+        Ok(request)
+    }
+
+    /// The same request, of which the importer may leave out only the rows after the last requested
+    /// one. So the reader knows the positions of all rows before it.
+    pub fn with_positions(mut self) -> Self {
+        self.knows_positions = true;
+        if let Some(rows) = &self.rows {
+            let end = rows.last().map_or(0, |last| last.end);
+            self.selection.rows = Some(if end == 0 { Vec::new() } else { vec![0..end] });
+        }
+        self
+    }
+
+    /// Finds the columns in the schema of the whole input.
+    fn resolve(&mut self, schema: &SchemaRef) {
+        self.column_paths = self.columns.iter().flatten().map(|name| name.resolve(schema)).collect();
+        self.filter_paths = self.filter.iter().map(|predicate| predicate.column.resolve(schema)).collect();
+    }
+
+    /// The paths of the requested columns and of the columns of the filter; `None` for all columns.
+    fn needed_columns(&self) -> Option<Vec<Vec<String>>> {
+        self.columns.as_ref()?;
+        let mut paths = self.column_paths.clone();
+        for path in &self.filter_paths {
+            if !paths.iter().any(|other| path.starts_with(other)) {
+                paths.retain(|other| !other.starts_with(path));
+                paths.push(path.clone());
+            }
+        }
+        Some(paths)
     }
 }
 
@@ -115,28 +165,43 @@ pub(crate) fn limited(rows: Option<&[Range<u64>]>, limit: Option<u64>) -> Result
 /// The part of a request that the host applies, because the stream does not honour it.
 pub(crate) struct Remaining {
     columns: Option<(Projection, SchemaRef)>,
+    rows: Rows,
+    /// Whether no row fulfils the filter.
+    is_empty: bool,
+    filter: Option<Filter>,
+    /// The requested columns without those that only the filter needs.
+    requested: Option<(Projection, SchemaRef)>,
     /// The positions of the result's columns in the selected columns, if the order differs.
     order: Option<(Vec<usize>, SchemaRef)>,
-    rows: Rows,
+    /// The rows of the result.
+    result: Rows,
 }
 
 impl Remaining {
     /// `schema` is the stream's schema. It is replaced by the schema of the requested columns.
-    /// `request.selection.columns` is replaced by the paths of the columns if the stream has all
-    /// columns, because only then the columns of dotted names are known.
+    /// `request.selection.columns` is replaced by the paths of the columns, because the columns of
+    /// dotted names are known only if the stream has all columns.
+    /// `request.selection.predicates` is replaced by the conditions for an importer, in the types
+    /// of the schema. `stream` is the stream on which the filter runs.
     ///
     /// # Errors
-    /// [`Error::Usage`] if a column does not exist, or [`Error::Data`] if the stream states that it
-    /// honours columns, but has another schema.
-    pub fn new(request: &mut Request, honoured: Honoured, schema: &mut SchemaRef) -> Result<Self> {
-        let (mut columns, mut order) = (None, None);
-        if let (Some(names), Some(paths)) = (&request.columns, &mut request.selection.columns) {
-            if !honoured.columns {
-                *paths = names.iter().map(|name| name.resolve(schema)).collect();
-            }
-            let data = |error| Error::data("cannot select columns", error);
-            let projection =
-                Projection::new(schema, paths).map_err(|error| Error::usage(error.message().to_string()))?;
+    /// [`Error::Usage`] if a column does not exist, or if its values cannot be compared with the
+    /// literal of the filter. [`Error::Data`] if the stream states that it honours columns, but has
+    /// another schema.
+    pub fn new(
+        request: &mut Request,
+        honoured: Honoured,
+        schema: &mut SchemaRef,
+        stream: &Stream,
+    ) -> Result<Self> {
+        let data = |error| Error::data("cannot select columns", error);
+        let usage = |error: ApiError| Error::usage(error.message().to_string());
+        if !honoured.columns {
+            request.resolve(schema);
+        }
+        let (mut columns, paths) = (None, request.needed_columns());
+        if let Some(paths) = &paths {
+            let projection = Projection::new(schema, paths).map_err(usage)?;
             let projected = SchemaRef::new(projection.schema(schema).map_err(data)?);
             if honoured.columns && projected != *schema {
                 return Err(data(ApiError::internal(format!(
@@ -149,36 +214,113 @@ impl Remaining {
                 columns = Some((projection, projected.clone()));
             }
             *schema = projected;
+        }
+        request.selection.columns = paths;
+        let conditions = request.filter.iter().zip(&request.filter_paths);
+        let conditions = conditions.map(|(predicate, path)| Condition::new(schema, path, predicate));
+        let conditions = conditions.collect::<Result<Vec<_>>>()?;
+        let is_empty = conditions.iter().any(Condition::is_never);
+        let filter = Filter::new(remaining_conditions(request, honoured, conditions)?, stream);
+        let (mut requested, mut order) = (None, None);
+        if request.columns.is_some() {
+            let paths = &request.column_paths;
+            let projection = Projection::new(schema, paths).map_err(usage)?;
+            let projected = SchemaRef::new(projection.schema(schema).map_err(data)?);
+            if projected != *schema {
+                requested = Some((projection, projected.clone()));
+                *schema = projected;
+            }
             order = requested_order(paths, schema)?;
             if let Some((_, ordered)) = &order {
                 *schema = ordered.clone();
             }
         }
-        let rows = if honoured.rows { None } else { request.selection.rows.clone() };
-        Ok(Self { columns, order, rows: Rows::new(rows, request.batch_rows) })
+        // If the importer returns exactly the rows that it is asked for, and these are the
+        // requested ones, nothing is left to select.
+        let is_exact = honoured.rows && request.rows == request.selection.rows;
+        let rows = Rows::new(if is_exact { None } else { request.rows.clone() }, 0);
+        let limit = request.limit.map(|limit| if limit == 0 { Vec::new() } else { vec![0..limit] });
+        let result = Rows::new(limit, request.batch_rows);
+        Ok(Self { columns, rows, is_empty, filter, requested, order, result })
     }
 
     /// The next requested rows of the batches that were added.
     pub fn next(&mut self) -> Option<DeviceBatch> {
-        self.rows.next()
+        self.result.next()
     }
 
     /// Adds a batch of the stream.
     pub fn add(&mut self, batch: DeviceBatch) -> ApiResult<()> {
-        let mut batch = match &self.columns {
+        let batch = match &self.columns {
             Some((projection, schema)) => projection.batch(&batch, schema)?,
             None => batch,
         };
-        if let Some((indices, schema)) = &self.order {
-            batch = batch.select(indices)?.with_schema(schema.clone())?;
+        self.rows.add(batch)?;
+        while let Some(rows) = self.rows.next() {
+            let kept = match &self.filter {
+                Some(filter) => filter.apply(&rows)?,
+                None => Some(rows),
+            };
+            let Some(mut batch) = kept else { continue };
+            if let Some((projection, schema)) = &self.requested {
+                batch = projection.batch(&batch, schema)?;
+            }
+            if let Some((indices, schema)) = &self.order {
+                batch = batch.select(indices)?.with_schema(schema.clone())?;
+            }
+            self.result.add(batch)?;
         }
-        self.rows.add(batch)
+        Ok(())
     }
 
     /// Whether no further batch of the stream has a requested row.
     pub fn has_all(&self) -> bool {
-        self.rows.has_all()
+        self.is_empty || self.rows.has_all() || self.result.has_all()
     }
+
+    /// The number of rows of the stream's batches, before the selection of rows.
+    pub fn position(&self) -> u64 {
+        self.rows.n_rows()
+    }
+
+    /// Whether the number of rows of the stream is the number of rows of the result.
+    pub fn returns_all_rows(&self) -> bool {
+        self.filter.is_none() && self.rows.ranges.is_none() && self.result.ranges.is_none()
+    }
+}
+
+/// The conditions that the stream does not apply. Sets the conditions for an importer.
+fn remaining_conditions(
+    request: &mut Request,
+    honoured: Honoured,
+    conditions: Vec<Condition>,
+) -> Result<Vec<Condition>> {
+    let wrong = |what: &str| Error::data("cannot filter rows", ApiError::internal(what));
+    let passed = std::mem::take(&mut request.selection.predicates);
+    if honoured.prunes && passed.is_empty() {
+        return Err(wrong("the plugin states that rows are missing, expected all rows without predicates"));
+    }
+    if honoured.prunes && request.selection.rows.is_some() && !honoured.rows {
+        return Err(wrong(
+            "the plugin states that rows are missing, expected that it also selects the requested rows",
+        ));
+    }
+    let exact = if honoured.prunes { honoured.exact } else { 0 };
+    let (mut remaining, mut passed_before) = (Vec::new(), 0);
+    for condition in conditions {
+        let Some(predicate) = condition.for_importer().filter(|_| request.selection.predicates.len() < 64)
+        else {
+            remaining.push(condition);
+            continue;
+        };
+        // The importer got the same conditions in the same order, or none.
+        if passed.get(passed_before) != Some(&predicate) || exact >> passed_before & 1 == 0 {
+            remaining.push(condition);
+        }
+        passed_before += 1;
+        request.selection.predicates.push(predicate);
+    }
+    Ok(remaining)
 }
 
 /// The positions in `schema` of the columns at `paths`, and the schema in this order; `None` if

@@ -74,6 +74,18 @@ kernels! {
         offset_signed: Value, table: Read, lengths: Read, shift: Value, marks: Write, starts: Write,
         sizes: Write, table_cell: Write, cell: Write
     ) [];
+    COMPARE_BYTES c"crossdock_compare_bytes" (
+        offsets: Read, width: Value, size: Value, len: Value, data: Read, validity: Read,
+        first: Value, literal: Read, accept: Value, to: Write, cell: Write
+    ) [];
+    COMPARE_NUMBERS c"crossdock_compare_numbers" (
+        from: Read, type: Value, literal_0: Value, literal_1: Value, literal_2: Value,
+        literal_3: Value, accept: Value, to: Write
+    ) [];
+    COMPARE_VIEWS c"crossdock_compare_views" (
+        views: Read, validity: Read, first: Value, literal: Read, accept: Value, n_data: Value,
+        window: Value, to: Write, cell: Write
+    ) [data: Read];
     CONCATENATE_BITS c"crossdock_concatenate_bits" (
         to: Write, before: Value
     ) [bits: Read, first: Value, len: Value];
@@ -128,6 +140,10 @@ kernels! {
         to: Write, validity: Read, first: Value, cell: Write
     ) [from: Read, type: Value, factor: Value];
     CHECK_RUN_ENDS c"crossdock_check_run_ends" (ends: Read, width: Value, covered: Value, cell: Write) [];
+    COUNT_BITS c"crossdock_count_bits" (bits: Read, len: Value, shift: Value, sizes: Write) [];
+    PLACE_BITS c"crossdock_place_bits" (
+        bits: Read, len: Value, shift: Value, bases: Read, to: Write, width: Value
+    ) [];
     SHIFT_BITS c"crossdock_shift_bits" (from: Read, first: Value, len: Value, to: Write) [];
     VIEWS_OF_CODES c"crossdock_views_of_codes" (
         n_codes: Value, segment_shift: Value, offsets: Read, offset_width: Value,

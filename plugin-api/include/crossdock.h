@@ -425,16 +425,22 @@ typedef struct crossdock_batch_stream {
   /* The parts of the request that the stream honours: CROSSDOCK_HONOURS_*. If
    * CROSSDOCK_HONOURS_COLUMNS is set, the schema and the batches have the requested columns, and
    * else all columns. If CROSSDOCK_HONOURS_ROWS is set, the batches have the requested rows, and
-   * else all rows. */
+   * else all rows. If CROSSDOCK_PRUNES_ROWS is set, rows that do not fulfil all predicates of the
+   * request may be missing. If it is set and the request has rows, CROSSDOCK_HONOURS_ROWS must be
+   * set too, because the host no longer knows the positions of rows. */
   uint32_t honoured;
   uint32_t reserved;
   /* The number of rows that the stream returns in total, if CROSSDOCK_HAS_ROW_COUNT is set. */
   uint64_t n_rows;
+  /* Bit i is set if all returned rows fulfil predicate i of the request. Nonzero only if
+   * CROSSDOCK_PRUNES_ROWS is set. The host applies the other predicates. */
+  uint64_t exact_predicates;
 } crossdock_batch_stream;
 
 #define CROSSDOCK_HONOURS_COLUMNS 1u
 #define CROSSDOCK_HONOURS_ROWS 2u
 #define CROSSDOCK_HAS_ROW_COUNT 4u
+#define CROSSDOCK_PRUNES_ROWS 8u
 
 /* A writer of batches. If it is released before `finish`, everything that it wrote is discarded.
  * After a failed call, the caller may only call `release`. */
@@ -471,13 +477,17 @@ typedef struct crossdock_option_info {
 
 #define CROSSDOCK_FORMAT_BYTES 1u    /* is read from a source or written to a sink */
 #define CROSSDOCK_FORMAT_CAPSULES 2u /* is read from capsules or written as capsules */
+/* The importer uses predicates. The host passes none for formats without this flag, and opens
+ * inputs of formats with this flag twice: predicates have the types of the schema that it reads
+ * first. */
+#define CROSSDOCK_FORMAT_FILTERS 4u
 
 /* A format that an importer reads or an exporter writes. Valid as long as the instance. */
 typedef struct crossdock_format {
   size_t struct_size;
   crossdock_str name;        /* "arrow-ipc-file" */
   crossdock_str description; /* one line for users: what the format stores, and what it cannot */
-  uint32_t flags;            /* CROSSDOCK_FORMAT_BYTES, CROSSDOCK_FORMAT_CAPSULES */
+  uint32_t flags;            /* CROSSDOCK_FORMAT_* */
   uint32_t reserved;
   const crossdock_magic* magics; /* alternatives; none: the format is not recognised by its bytes */
   size_t n_magics;
@@ -511,12 +521,41 @@ typedef struct crossdock_row_range {
   uint64_t end;
 } crossdock_row_range;
 
+/* The comparison of a predicate. Later releases may add comparisons. Do not apply a predicate with
+ * an unknown comparison. */
+typedef uint32_t crossdock_comparison;
+#define CROSSDOCK_COMPARE_EQUAL 1u
+#define CROSSDOCK_COMPARE_NOT_EQUAL 2u
+#define CROSSDOCK_COMPARE_LESS 3u
+#define CROSSDOCK_COMPARE_LESS_EQUAL 4u
+#define CROSSDOCK_COMPARE_GREATER 5u
+#define CROSSDOCK_COMPARE_GREATER_EQUAL 6u
+
+/* A comparison of the values of a column with a literal. A row fulfils the predicate if its value
+ * is not null, and the comparison holds. Numbers, dates and times are compared as numbers; NaN
+ * equals no number and is neither less nor greater, as in IEEE 754. Strings and binary values are
+ * compared by their bytes: the first different byte decides, else the length. false is less than
+ * true. */
+typedef struct crossdock_predicate {
+  size_t struct_size;
+  crossdock_path column;
+  crossdock_comparison comparison;
+  uint32_t reserved;
+  /* The type of the literal: the type of the column or, if the column is dictionary-encoded or
+   * run-end encoded, of its values. For all strings it is "u", and for all binary values "z". */
+  const struct ArrowSchema* type;
+  /* One value that is neither null nor NaN, in host memory. */
+  const struct ArrowArray* literal;
+} crossdock_predicate;
+
 #define CROSSDOCK_READ_COLUMNS 1u /* only the columns in `columns` are needed; there may be none */
 #define CROSSDOCK_READ_ROWS 2u    /* only the rows in `rows` are needed; there may be none */
+#define CROSSDOCK_READ_FILTER 4u  /* only rows that fulfil all `predicates` are needed */
 
-/* What a caller reads. An importer may ignore `columns`, `rows` and the sizes of batches. The host
- * then drops columns and rows itself. An importer that honours `columns` returns all of them and
- * no others; an importer that honours `rows` returns exactly these rows. */
+/* What a caller reads. An importer may ignore `columns`, `rows`, `predicates` and the sizes of
+ * batches. The host then drops columns and rows itself. An importer that honours `columns` returns
+ * all of them and no others; an importer that honours `rows` returns exactly these rows. An importer
+ * that prunes rows must return each requested row that fulfils all predicates. */
 typedef struct crossdock_read_request {
   size_t struct_size;
   crossdock_str format; /* the name of one of the importer's formats */
@@ -545,6 +584,10 @@ typedef struct crossdock_read_request {
   /* The preferred size of a batch; 0: the format's own. */
   uint64_t batch_rows;
   uint64_t batch_bytes;
+  /* Conditions on rows, at most 64. The rows in `rows` are positions before any condition. The
+   * columns of predicates are among `columns`. */
+  const crossdock_predicate* predicates;
+  size_t n_predicates;
 } crossdock_read_request;
 
 #define CROSSDOCK_IMPORTER_ID "crossdock.importer/1"
@@ -1249,7 +1292,7 @@ typedef struct crossdock_plugin_meta {
   uint32_t sizes[CROSSDOCK_META_SIZES];
 } crossdock_plugin_meta;
 
-#define CROSSDOCK_META_N_SIZES 27
+#define CROSSDOCK_META_N_SIZES 28
 #define CROSSDOCK_META_SIZES_INIT                                                                                     \
   {                                                                                                                   \
     sizeof(struct ArrowSchema), sizeof(struct ArrowArray), sizeof(struct ArrowDeviceArray), sizeof(crossdock_error),  \
@@ -1259,7 +1302,7 @@ typedef struct crossdock_plugin_meta {
         sizeof(crossdock_encoding), sizeof(crossdock_host), sizeof(crossdock_memory), sizeof(crossdock_plugin_entry), \
         sizeof(crossdock_option_info), sizeof(crossdock_column_plan), sizeof(crossdock_plan),                         \
         sizeof(crossdock_encoded_buffer), sizeof(crossdock_encoded_node), sizeof(crossdock_encoded_array),            \
-        sizeof(crossdock_read_request)                                                                                \
+        sizeof(crossdock_read_request), sizeof(crossdock_predicate)                                                   \
   }
 
 /* The attribute of both symbols. */

@@ -201,6 +201,7 @@ abi! {
         honoured: u32,
         reserved: u32,
         n_rows: u64,
+        exact_predicates: u64,
     }
     struct Writer {
         struct_size: usize,
@@ -251,6 +252,15 @@ abi! {
         begin: u64,
         end: u64,
     }
+    #[derive(Clone, Copy)]
+    struct Predicate {
+        struct_size: usize,
+        column: Path,
+        comparison: u32,
+        reserved: u32,
+        r#type: *const ArrowSchema,
+        literal: *const ArrowArray,
+    }
     struct ReadRequest {
         struct_size: usize,
         format: Str,
@@ -266,6 +276,8 @@ abi! {
         n_rows: usize,
         batch_rows: u64,
         batch_bytes: u64,
+        predicates: *const Predicate,
+        n_predicates: usize,
     }
     #[derive(Clone, Copy)]
     struct Importer {
@@ -559,6 +571,7 @@ zeroed!(
     OptionInfo,
     Format,
     Input,
+    Predicate,
     ReadRequest,
     ColumnPlan,
     Plan,
@@ -595,6 +608,7 @@ sized!(
     OptionInfo,
     Format,
     Input,
+    Predicate,
     ReadRequest,
     ColumnPlan,
     Plan,

@@ -37,13 +37,23 @@ pub const VALIDATE_FULL: u32 = 1;
 
 pub const FORMAT_BYTES: u32 = 1;
 pub const FORMAT_CAPSULES: u32 = 2;
+pub const FORMAT_FILTERS: u32 = 4;
 
 pub const READ_COLUMNS: u32 = 1;
 pub const READ_ROWS: u32 = 2;
+pub const READ_FILTER: u32 = 4;
+
+pub const COMPARE_EQUAL: u32 = 1;
+pub const COMPARE_NOT_EQUAL: u32 = 2;
+pub const COMPARE_LESS: u32 = 3;
+pub const COMPARE_LESS_EQUAL: u32 = 4;
+pub const COMPARE_GREATER: u32 = 5;
+pub const COMPARE_GREATER_EQUAL: u32 = 6;
 
 pub const HONOURS_COLUMNS: u32 = 1;
 pub const HONOURS_ROWS: u32 = 2;
 pub const HAS_ROW_COUNT: u32 = 4;
+pub const PRUNES_ROWS: u32 = 8;
 
 pub const ZERO_COPY: u32 = 0;
 pub const CONVERTED: u32 = 1;

@@ -16,6 +16,8 @@ pub struct Format {
     pub description: String,
     /// Whether the format is read from a source or written to a sink.
     pub bytes: bool,
+    /// Whether the importer uses the predicates of requests.
+    pub filters: bool,
     /// The names of the capsules that the plugin reads or writes.
     pub capsules: Vec<String>,
     /// Sequences of bytes that identify the format, each with its offset from the start of the
@@ -109,6 +111,7 @@ impl Format {
                 name: raw.name.get()?.to_string(),
                 description: raw.description.get()?.to_string(),
                 bytes: raw.flags & abi::FORMAT_BYTES != 0,
+                filters: raw.flags & abi::FORMAT_FILTERS != 0,
                 capsules: texts(raw.capsules, raw.n_capsules, "capsule names")?,
                 magics: slice(raw.magics, raw.n_magics, "magics")?
                     .iter()
@@ -221,6 +224,7 @@ impl FormatTable {
                 .collect();
             let mut flags = 0;
             flags |= if format.bytes { abi::FORMAT_BYTES } else { 0 };
+            flags |= if format.filters { abi::FORMAT_FILTERS } else { 0 };
             flags |= if format.capsules.is_empty() { 0 } else { abi::FORMAT_CAPSULES };
             table.raw.push(abi::Format {
                 struct_size: size_of::<abi::Format>(),

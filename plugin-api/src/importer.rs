@@ -104,7 +104,7 @@ impl ImporterHandle<'_> {
             ..abi::Input::new()
         };
         let pairs = request.options.pairs();
-        let selection = RawSelection::new(request.selection);
+        let selection = RawSelection::new(request.selection)?;
         let mut raw_request = abi::ReadRequest {
             format: abi::Str::new(request.format),
             input: &raw const input,

@@ -5,6 +5,7 @@ use std::ops::Range;
 use crate::abi;
 use crate::error::{Error, Result};
 use crate::options::Options;
+use crate::predicate::{Predicate, RawPredicates};
 use crate::sized_struct;
 
 /// The part of an input that a caller needs. By default it is everything.
@@ -16,6 +17,8 @@ pub struct Selection {
     /// The rows, as ascending ranges of positions in the input that do not overlap; `None` for all
     /// rows. No range is empty.
     pub rows: Option<Vec<Range<u64>>>,
+    /// Conditions that needed rows fulfil, at most 64. Rows are positions before any condition.
+    pub predicates: Vec<Predicate>,
     /// The preferred number of rows of a batch; 0 for the format's own.
     pub batch_rows: u64,
     /// The preferred size of a batch in bytes; 0 for the format's own.
@@ -37,7 +40,8 @@ pub struct ReadRequest<'a> {
 }
 
 static NO_OPTIONS: Options = Options::new();
-static EVERYTHING: Selection = Selection { columns: None, rows: None, batch_rows: 0, batch_bytes: 0 };
+static EVERYTHING: Selection =
+    Selection { columns: None, rows: None, predicates: Vec::new(), batch_rows: 0, batch_bytes: 0 };
 
 impl<'a> ReadRequest<'a> {
     /// A request to read everything, without options or an expected schema.
@@ -70,6 +74,11 @@ pub struct Honoured {
     pub rows: bool,
     /// The number of rows that the stream returns in total, if it is known.
     pub n_rows: Option<u64>,
+    /// Whether rows that do not fulfil all predicates may be missing. If the request has rows, the
+    /// stream must honour them too.
+    pub prunes: bool,
+    /// Bit i is set if all returned rows fulfil predicate i. 0 unless `prunes` is set.
+    pub exact: u64,
 }
 
 impl Honoured {
@@ -77,8 +86,10 @@ impl Honoured {
         let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
         raw.honoured = flag(self.columns, abi::HONOURS_COLUMNS)
             | flag(self.rows, abi::HONOURS_ROWS)
-            | flag(self.n_rows.is_some(), abi::HAS_ROW_COUNT);
+            | flag(self.n_rows.is_some(), abi::HAS_ROW_COUNT)
+            | flag(self.prunes, abi::PRUNES_ROWS);
         raw.n_rows = self.n_rows.unwrap_or(0);
+        raw.exact_predicates = self.exact;
     }
 
     pub(crate) fn read(raw: &abi::BatchStream) -> Self {
@@ -87,6 +98,8 @@ impl Honoured {
             columns: has(abi::HONOURS_COLUMNS),
             rows: has(abi::HONOURS_ROWS),
             n_rows: has(abi::HAS_ROW_COUNT).then_some(raw.n_rows),
+            prunes: has(abi::PRUNES_ROWS),
+            exact: raw.exact_predicates,
         }
     }
 }
@@ -99,7 +112,7 @@ const MAX_NAMES: usize = 64;
 impl Selection {
     /// Whether everything is needed.
     pub fn is_everything(&self) -> bool {
-        self.columns.is_none() && self.rows.is_none()
+        self.columns.is_none() && self.rows.is_none() && self.predicates.is_empty()
     }
 
     /// Reads the columns, rows and sizes of a request.
@@ -126,13 +139,15 @@ impl Selection {
             let ranges = unsafe { list(raw.rows, raw.n_rows, MAX_ITEMS, "row ranges") }?;
             Some(read_ranges(ranges)?)
         };
-        Ok(Self { columns, rows, batch_rows: raw.batch_rows, batch_bytes: raw.batch_bytes })
+        // SAFETY: the caller guarantees `n_predicates` valid predicates.
+        let predicates = unsafe { Predicate::read_all(raw) }?;
+        Ok(Self { columns, rows, predicates, batch_rows: raw.batch_rows, batch_bytes: raw.batch_bytes })
     }
 }
 
 /// # Safety
 /// `names` of `path` points to `n_names` strings that live during `'a`, or is null.
-unsafe fn read_path(path: &abi::Path) -> Result<Vec<String>> {
+pub(crate) unsafe fn read_path(path: &abi::Path) -> Result<Vec<String>> {
     // SAFETY: the caller guarantees `n_names` strings.
     let names = unsafe { list(path.names, path.n_names, MAX_NAMES, "names of a column") }?;
     if names.is_empty() {
@@ -162,7 +177,7 @@ fn read_ranges(ranges: &[abi::RowRange]) -> Result<Vec<Range<u64>>> {
 
 /// # Safety
 /// `list` points to `n` values that live during `'a`, or is null, or `n` is 0.
-unsafe fn list<'a, T>(list: *const T, n: usize, max_len: usize, what: &str) -> Result<&'a [T]> {
+pub(crate) unsafe fn list<'a, T>(list: *const T, n: usize, max_len: usize, what: &str) -> Result<&'a [T]> {
     if n == 0 {
         return Ok(&[]);
     }
@@ -180,11 +195,12 @@ pub(crate) struct RawSelection {
     _names: Vec<Vec<abi::Str>>,
     columns: Vec<abi::Path>,
     rows: Vec<abi::RowRange>,
+    predicates: RawPredicates,
     flags: u32,
 }
 
 impl RawSelection {
-    pub fn new(selection: &Selection) -> Self {
+    pub fn new(selection: &Selection) -> Result<Self> {
         let paths = selection.columns.iter().flatten();
         let names: Vec<Vec<abi::Str>> =
             paths.map(|path| path.iter().map(|name| abi::Str::new(name)).collect()).collect();
@@ -194,13 +210,18 @@ impl RawSelection {
         let rows = ranges.map(|range| abi::RowRange { begin: range.start, end: range.end }).collect();
         let columns_flag = if selection.columns.is_some() { abi::READ_COLUMNS } else { 0 };
         let rows_flag = if selection.rows.is_some() { abi::READ_ROWS } else { 0 };
-        Self { _names: names, columns, rows, flags: columns_flag | rows_flag }
+        let predicates = RawPredicates::new(&selection.predicates)?;
+        let filter_flag = if selection.predicates.is_empty() { 0 } else { abi::READ_FILTER };
+        let flags = columns_flag | rows_flag | filter_flag;
+        Ok(Self { _names: names, columns, rows, predicates, flags })
     }
 
     pub fn fill(&self, raw: &mut abi::ReadRequest, selection: &Selection) {
         raw.flags = self.flags;
         (raw.columns, raw.n_columns) = (self.columns.as_ptr(), self.columns.len());
         (raw.rows, raw.n_rows) = (self.rows.as_ptr(), self.rows.len());
+        let predicates = self.predicates.as_slice();
+        (raw.predicates, raw.n_predicates) = (predicates.as_ptr(), predicates.len());
         (raw.batch_rows, raw.batch_bytes) = (selection.batch_rows, selection.batch_bytes);
     }
 }
@@ -221,7 +242,7 @@ mod tests {
     use super::*;
 
     fn round_trip(selection: &Selection) -> Result<Selection> {
-        let raw_selection = RawSelection::new(selection);
+        let raw_selection = RawSelection::new(selection)?;
         let mut raw = abi::ReadRequest::new();
         raw_selection.fill(&mut raw, selection);
         // SAFETY: the lists borrow from `raw_selection` and `selection`, which are alive.
@@ -239,6 +260,7 @@ mod tests {
                 rows: Some(vec![0..1, 1..5, 10..u64::MAX]),
                 batch_rows: 7,
                 batch_bytes: u64::MAX,
+                predicates: Vec::new(),
             },
         ] {
             assert_eq!(round_trip(&selection).unwrap(), selection);

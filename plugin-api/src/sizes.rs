@@ -44,6 +44,7 @@ sized_structs! {
     "crossdock_option_info" OptionInfo without description,
     "crossdock_format" Format without magics,
     "crossdock_input" Input,
+    "crossdock_predicate" Predicate,
     "crossdock_read_request" ReadRequest,
     "crossdock_importer" Importer,
     "crossdock_column_plan" ColumnPlan without reason,
@@ -82,7 +83,7 @@ pub const META_SIZES: usize = 128;
 
 /// The number of struct sizes that the first release of this minor version listed. Later releases
 /// may list more.
-pub const MIN_META_SIZES: usize = 27;
+pub const MIN_META_SIZES: usize = 28;
 
 /// An element of `CROSSDOCK_META_SIZES_INIT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +117,7 @@ impl BuiltSize {
 }
 
 /// The elements of `CROSSDOCK_META_SIZES_INIT`, in its order.
-pub const BUILT_SIZES: [BuiltSize; 27] = [
+pub const BUILT_SIZES: [BuiltSize; 28] = [
     BuiltSize::fixed::<ArrowSchema>("ArrowSchema"),
     BuiltSize::fixed::<ArrowArray>("ArrowArray"),
     BuiltSize::fixed::<ArrowDeviceArray>("ArrowDeviceArray"),
@@ -148,4 +149,5 @@ pub const BUILT_SIZES: [BuiltSize; 27] = [
     BuiltSize::sized::<EncodedNode>(),
     BuiltSize::sized::<EncodedArray>(),
     BuiltSize::sized::<ReadRequest>(),
+    BuiltSize::sized::<Predicate>(),
 ];

@@ -50,6 +50,7 @@ _Progress: TypeAlias = bool | Callable[[int, int], object] | None
 _Key: TypeAlias = str | int
 _ColumnPath: TypeAlias = str | Sequence[str]
 _Rows: TypeAlias = tuple[int, int] | range | slice | Sequence[tuple[int, int] | range | slice]
+_Filter = Sequence[tuple[_ColumnPath, Literal["==", "=", "!=", "<", "<=", ">", ">="], Any]]
 
 class _Buffer(Protocol):
     def __buffer__(self, flags: int, /) -> memoryview: ...
@@ -198,6 +199,7 @@ class Session:
         *,
         columns: Sequence[_ColumnPath] | None = None,
         rows: _Rows | None = None,
+        filter: _Filter | None = None,
         limit: int | None = None,
         map: bool = True,
     ) -> Table: ...
@@ -208,6 +210,7 @@ class Session:
         *,
         columns: Sequence[_ColumnPath] | None = None,
         rows: _Rows | None = None,
+        filter: _Filter | None = None,
         limit: int | None = None,
         schema: _ArrowSchema | None = None,
         map: bool = True,
@@ -221,6 +224,7 @@ class Session:
         *,
         columns: Sequence[_ColumnPath] | None = None,
         rows: _Rows | None = None,
+        filter: _Filter | None = None,
         limit: int | None = None,
         schema: _ArrowSchema | None = None,
         batch_rows: int | None = None,

@@ -1,6 +1,8 @@
 //! Takes values by index and expands runs, on any device.
 
 mod nested;
+mod others;
+mod plain;
 
 use arrow_schema::DataType;
 use crossdock_kernels::{Checks, IntType, Jobs, Numbers, Source, pack_bytes, unpack_bits};
@@ -9,6 +11,8 @@ use crossdock_memory::{Buffer, Result, Stream};
 use crate::DeviceArray;
 use nested::Rows;
 pub use nested::{Gathered, InvalidLists, can_take, gather, row_width};
+pub(crate) use others::take_in_range;
+pub(crate) use plain::{from_plain, plain_type, to_plain};
 
 /// The width that the values of a type have in the first buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,7 +225,7 @@ fn select_rows(
         Ok(rows) => rows,
         Err(index) => return Ok(Err(index)),
     };
-    let rows = Rows { buffer: &rows, len, width: indices.width, valid: outer.as_ref() };
+    let rows = Rows { buffer: &rows, len, width: indices.width, valid: outer.as_ref(), are_in_range: false };
     nested::take_rows(stream, values, rows).map(Ok)
 }
 

@@ -4,7 +4,7 @@ use arrow_schema::DataType;
 use crossdock_kernels::{Checks, IntType, Integers, Lists, Numbers, Source, Words};
 use crossdock_memory::{Buffer, Error, Result, Stream};
 
-use super::{Slot, Slots, Validity, select_values};
+use super::{Slot, Slots, Validity, others, select_values};
 use crate::DeviceArray;
 
 /// Bytes per offset.
@@ -20,6 +20,15 @@ pub fn can_take(data_type: &DataType) -> bool {
         }
         other => Slot::of(other).is_some(),
     }
+}
+
+/// Whether the type is nested, and its rows are taken here. Rows of its children may be taken in
+/// another way.
+fn can_take_directly(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Struct(_) | DataType::List(_) | DataType::Map(..) | DataType::FixedSizeList(..)
+    )
 }
 
 /// Rejects a type whose rows cannot be taken.
@@ -47,6 +56,8 @@ pub(super) struct Rows<'a> {
     pub width: usize,
     /// The validity of the rows; `None` if all are valid.
     pub valid: Option<&'a Validity>,
+    /// Whether all indices are in range. Rows of any type can then be taken.
+    pub are_in_range: bool,
 }
 
 impl Rows<'_> {
@@ -68,7 +79,7 @@ impl Rows<'_> {
     }
 }
 
-/// Takes rows of an array. [`can_take`] must be true for its type.
+/// Takes rows of an array. Unless all indices are in range, [`can_take`] must be true for its type.
 pub(super) fn take_rows(stream: &Stream, values: &DeviceArray, rows: Rows<'_>) -> Result<DeviceArray> {
     let data_type = values.data_type();
     if rows.len == 0 {
@@ -81,6 +92,9 @@ pub(super) fn take_rows(stream: &Stream, values: &DeviceArray, rows: Rows<'_>) -
         let select = |slots: &Slots| rows.of(stream, slots.source(), slots.width).map(Ok);
         return select_values(stream, values, rows.len, rows.valid.cloned(), &select)?
             .map_err(unexpectedly_invalid);
+    }
+    if !can_take_directly(data_type) {
+        return others::take_other(stream, values, rows);
     }
     let validity = rows.validity(stream, values)?;
     let child_rows = Rows { valid: validity.as_ref(), ..rows };
@@ -129,7 +143,7 @@ fn lists(stream: &Stream, values: &DeviceArray, rows: Rows<'_>) -> Result<(Buffe
     let from = (numbers(&begins), numbers(&ends));
     let all =
         Lists { begins: from.0, ends_or_sizes: from.1, has_ends: true, validity, elements: elements.len() };
-    gather(stream, all, elements)?.map_err(|invalid| match invalid {
+    gather_lists(stream, all, elements, rows.are_in_range)?.map_err(|invalid| match invalid {
         InvalidLists::Outside(_) => Error::bad_data(format!(
             "the offsets of lists with {} elements are out of range or descend",
             elements.len()
@@ -160,6 +174,16 @@ pub type Gathered = std::result::Result<(Buffer, DeviceArray), InvalidLists>;
 /// Returns an error if the elements are not contiguous and rows of their type cannot be taken (see
 /// [`can_take`]).
 pub fn gather(stream: &Stream, lists: Lists<'_>, elements: &DeviceArray) -> Result<Gathered> {
+    gather_lists(stream, lists, elements, false)
+}
+
+/// Like [`gather`]. If `takes_any` is set, the elements may have any type.
+fn gather_lists(
+    stream: &Stream,
+    lists: Lists<'_>,
+    elements: &DeviceArray,
+    takes_any: bool,
+) -> Result<Gathered> {
     let n = lists.begins.len;
     let memory = stream.memory();
     let mut offsets = memory.alloc(stream, n.saturating_add(1).saturating_mul(OFFSET_BYTES))?;
@@ -177,9 +201,15 @@ pub fn gather(stream: &Stream, lists: Lists<'_>, elements: &DeviceArray) -> Resu
     if findings.first_wrong(cells.moved).is_none() {
         return Ok(Ok((offsets, elements.slice(0, total)?)));
     }
-    check_can_take(elements.data_type())?;
-    let placed =
-        PlacedLists { begins: lists.begins, offsets: (&offsets, OFFSET_BYTES), validity: lists.validity };
+    if !takes_any {
+        check_can_take(elements.data_type())?;
+    }
+    let placed = PlacedLists {
+        begins: lists.begins,
+        offsets: (&offsets, OFFSET_BYTES),
+        validity: lists.validity,
+        are_in_range: takes_any,
+    };
     let elements = placed.elements(stream, &super::with_known_sizes(stream, elements)?, total)?;
     Ok(Ok((offsets, elements)))
 }
@@ -189,6 +219,8 @@ struct PlacedLists<'a> {
     begins: Integers<'a>,
     offsets: (&'a Buffer, usize),
     validity: Option<(&'a Buffer, usize)>,
+    /// Whether the elements of all lists exist, also of null lists that are not empty.
+    are_in_range: bool,
 }
 
 impl PlacedLists<'_> {
@@ -200,7 +232,8 @@ impl PlacedLists<'_> {
         checks.name_elements(self.begins, self.offsets, self.validity, &mut to, 0, (total, width))?;
         checks.run(stream)?;
         let buffer = to.freeze(stream)?;
-        take_rows(stream, elements, Rows { buffer: &buffer, len: total, width, valid: None })
+        let are_in_range = self.are_in_range;
+        take_rows(stream, elements, Rows { buffer: &buffer, len: total, width, valid: None, are_in_range })
     }
 }
 
@@ -231,8 +264,11 @@ fn elements_of_fixed_size(
     let begins = rows.of(stream, Source { buffer: Some(&at), at: 0, len: values.len() }, at_width)?;
     let of = IntType { width_bytes: at_width, signed: false };
     let begins = Integers { buffer: &begins, at: 0, len: rows.len, of };
-    let validity = rows.valid.map(|(bits, first)| (bits, *first));
-    PlacedLists { begins, offsets: (&to, to_width), validity }.elements(stream, &elements, total)
+    // The elements of a null list exist if the index of its row is in range.
+    let validity = rows.valid.filter(|_| !rows.are_in_range).map(|(bits, first)| (bits, *first));
+    let are_in_range = rows.are_in_range;
+    PlacedLists { begins, offsets: (&to, to_width), validity, are_in_range }
+        .elements(stream, &elements, total)
 }
 
 /// Returns `n` integers: 0, `step`, 2 * `step`, ...

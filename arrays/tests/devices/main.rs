@@ -7,6 +7,7 @@ mod common;
 mod concatenate;
 mod decode_dictionary;
 mod every_type;
+mod filter;
 mod launches;
 mod lifetimes;
 mod printing;

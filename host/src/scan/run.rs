@@ -23,7 +23,7 @@ pub(super) fn open_file(session: &Session, path: &Path, map: bool) -> Result<Inp
     Ok(if map { input } else { input.without_mapping() })
 }
 
-/// The options without the rows, for one of several inputs. The scan applies the rows to all inputs
+/// The options without the rows, for one of several inputs. The rows count those of all inputs
 /// together.
 pub(super) fn without_rows(options: &ReadOptions) -> ReadOptions {
     ReadOptions { rows: None, limit: None, ..options.clone() }
@@ -53,11 +53,14 @@ pub(super) struct Run {
     /// An input that is not open yet.
     input: Option<Input>,
     reader: Option<Reader>,
-    /// Whether there is only one input, so that its reader applies the rows.
-    is_single: bool,
-    /// The requested rows of all inputs together.
+    /// How each input is read. If there are several, the rows are set when an input is opened.
+    read: ReadOptions,
+    /// The requested rows of all inputs together, if there are several inputs.
     ranges: Option<Vec<Range<u64>>>,
-    rows: Rows,
+    /// The number of rows of the inputs that were read to their end.
+    n_rows_before: u64,
+    /// The rows of the result.
+    result: Rows,
     failed: bool,
 }
 
@@ -69,21 +72,28 @@ impl Run {
         once: Option<Reader>,
         limit: Option<u64>,
     ) -> Result<Self> {
-        let read = &description.options.read;
+        let mut read = description.options.read.clone();
         let (mut files, mut input) = (VecDeque::new(), None);
         match &description.source {
             _ if once.is_some() => {}
             ScanSource::Files(paths) => files.extend(paths.iter().cloned()),
             ScanSource::Input(only) => input = Some(only.clone()),
         }
-        let is_single = files.len() < 2;
-        let limit = limit.into_iter().chain(read.limit).min();
-        let ranges = limited(read.rows.as_deref(), limit)?;
-        // A reader that is already open applies the rows of the scan, but not the limit of the
-        // pass.
-        let is_applied = is_single && once.is_none();
-        let rows = Rows::new(if is_applied { None } else { rows_of(&once, &ranges, limit) }, read.batch_rows);
-        Ok(Self { session, description, files, input, reader: once, is_single, ranges, rows, failed: false })
+        read.limit = limit.into_iter().chain(read.limit).min();
+        let (mut ranges, mut of_result) = (None, None);
+        if once.is_some() {
+            // The reader applies the limit of the scan, but not the limit of the pass.
+            of_result = limit;
+        } else if files.len() > 1 {
+            of_result = read.limit;
+            // Without a filter, the rows include the limit, so that no further input is opened.
+            let of_ranges = if read.filter.is_empty() { read.limit } else { None };
+            ranges = limited(read.rows.as_deref(), of_ranges)?;
+            read = without_rows(&read);
+        }
+        let result = Rows::new(limited(None, of_result)?, 0);
+        let (reader, n_rows_before, failed) = (once, 0, false);
+        Ok(Self { session, description, files, input, reader, read, ranges, n_rows_before, result, failed })
     }
 
     /// The next batch; `None` at the end and after an error.
@@ -103,10 +113,10 @@ impl Run {
 
     fn advance(&mut self) -> Result<Option<DeviceBatch>> {
         loop {
-            if let Some(batch) = self.rows.next() {
+            if let Some(batch) = self.result.next() {
                 return Ok(Some(batch));
             }
-            if self.rows.has_all() {
+            if self.result.has_all() {
                 return Ok(None);
             }
             if self.reader.is_none() && !self.open_next()? {
@@ -115,11 +125,12 @@ impl Run {
             match self.next_of_reader()? {
                 Some(batch) => {
                     let failed = |error| Error::data("cannot select rows", error);
-                    self.rows.add(batch).map_err(failed)?;
+                    self.result.add(batch).map_err(failed)?;
                 }
-                // An input that was open from the start is the only one.
                 None => {
-                    self.reader = None;
+                    let position = self.reader.take().map_or(0, |reader| reader.position());
+                    self.n_rows_before = self.n_rows_before.saturating_add(position);
+                    // An input that was open from the start is the only one.
                     if self.files.is_empty() && self.input.is_none() {
                         return Ok(None);
                     }
@@ -143,8 +154,18 @@ impl Run {
         }
     }
 
-    /// Opens the next input. Returns whether there is one.
+    /// Opens the next input. Returns whether there is one with requested rows.
     fn open_next(&mut self) -> Result<bool> {
+        let before = self.n_rows_before;
+        if let Some(ranges) = &self.ranges {
+            let rest = ranges.iter().filter(|rows| rows.end > before);
+            let rest: Vec<_> =
+                rest.map(|rows| rows.start.saturating_sub(before)..rows.end - before).collect();
+            if rest.is_empty() {
+                return Ok(false);
+            }
+            self.read.rows = Some(rest);
+        }
         let options = &self.description.options;
         let input = match (self.input.take(), self.files.pop_front()) {
             (Some(input), _) => input,
@@ -152,18 +173,11 @@ impl Run {
             (None, None) => return Ok(false),
         };
         let name = input.name().to_owned();
-        let mut read = without_rows(&options.read);
-        if let Some(ranges) = &self.ranges {
-            read.rows = Some(if self.is_single {
-                ranges.clone()
-            } else {
-                // The position of the input's first row in all inputs is known only if all rows of
-                // the inputs before it are read. So only the rows after the last one are left out.
-                let end = ranges.last().map_or(0, |last| last.end);
-                vec![0..end.saturating_sub(self.rows.n_rows())]
-            });
-        }
-        let reader = self.session.read_shared(input, &read)?;
+        let reader = match self.ranges {
+            // The rows of the next input follow those of this one.
+            Some(_) => self.session.read_with_positions(input, &self.read)?,
+            None => self.session.read_shared(input, &self.read)?,
+        };
         if options.schema.is_none()
             && let Some(difference) = schema_difference(&self.description.schema, reader.schema())
         {
@@ -173,17 +187,5 @@ impl Run {
         }
         self.reader = Some(reader);
         Ok(true)
-    }
-}
-
-/// The rows that the scan itself selects from its readers.
-fn rows_of(
-    once: &Option<Reader>,
-    ranges: &Option<Vec<Range<u64>>>,
-    limit: Option<u64>,
-) -> Option<Vec<Range<u64>>> {
-    match once {
-        Some(_) => limit.map(|limit| vec![0..limit]),
-        None => ranges.clone(),
     }
 }

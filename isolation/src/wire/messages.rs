@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crossdock_memory_backend::{Phase, Reservation};
 use crossdock_plugin_api::{
-    Call, CallSettings, Code, ColumnPlan, DecodePlan, Device, Error, Format, Honoured, OptionInfo, Result,
-    Selection, SessionSettings, Validate, Verdict,
+    Call, CallSettings, Code, ColumnPlan, DecodePlan, Device, Error, Format, Honoured, Literal, OptionInfo,
+    Predicate, Result, Selection, SessionSettings, Validate, Verdict,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -46,23 +46,47 @@ pub struct WithSegments<T> {
 pub struct SelectionParts {
     pub columns: Option<Vec<Vec<String>>>,
     pub rows: Option<Vec<(u64, u64)>>,
+    pub predicates: Vec<PredicateParts>,
     pub batch_rows: u64,
     pub batch_bytes: u64,
 }
 
+/// A predicate of a read request.
+#[derive(Serialize, Deserialize)]
+pub struct PredicateParts {
+    column: Vec<String>,
+    comparison: u32,
+    format: String,
+    bytes: Vec<u8>,
+}
+
+impl From<Predicate> for PredicateParts {
+    fn from(Predicate { column, comparison, literal: Literal { format, bytes } }: Predicate) -> Self {
+        Self { column, comparison, format, bytes }
+    }
+}
+
+impl From<PredicateParts> for Predicate {
+    fn from(PredicateParts { column, comparison, format, bytes }: PredicateParts) -> Self {
+        Self { column, comparison, literal: Literal { format, bytes } }
+    }
+}
+
 impl From<&Selection> for SelectionParts {
     fn from(selection: &Selection) -> Self {
-        let Selection { columns, rows, batch_rows, batch_bytes } = selection.clone();
+        let Selection { columns, rows, predicates, batch_rows, batch_bytes } = selection.clone();
         let rows = rows.map(|rows| rows.into_iter().map(|rows| (rows.start, rows.end)).collect());
-        Self { columns, rows, batch_rows, batch_bytes }
+        let predicates = predicates.into_iter().map(Into::into).collect();
+        Self { columns, rows, predicates, batch_rows, batch_bytes }
     }
 }
 
 impl From<SelectionParts> for Selection {
     fn from(parts: SelectionParts) -> Self {
-        let SelectionParts { columns, rows, batch_rows, batch_bytes } = parts;
+        let SelectionParts { columns, rows, predicates, batch_rows, batch_bytes } = parts;
         let rows = rows.map(|rows| rows.into_iter().map(|(begin, end)| begin..end).collect());
-        Self { columns, rows, batch_rows, batch_bytes }
+        let predicates = predicates.into_iter().map(Into::into).collect();
+        Self { columns, rows, predicates, batch_rows, batch_bytes }
     }
 }
 
@@ -72,17 +96,19 @@ pub struct HonouredParts {
     pub columns: bool,
     pub rows: bool,
     pub n_rows: Option<u64>,
+    pub prunes: bool,
+    pub exact: u64,
 }
 
 impl From<Honoured> for HonouredParts {
-    fn from(Honoured { columns, rows, n_rows }: Honoured) -> Self {
-        Self { columns, rows, n_rows }
+    fn from(Honoured { columns, rows, n_rows, prunes, exact }: Honoured) -> Self {
+        Self { columns, rows, n_rows, prunes, exact }
     }
 }
 
 impl From<HonouredParts> for Honoured {
-    fn from(HonouredParts { columns, rows, n_rows }: HonouredParts) -> Self {
-        Self { columns, rows, n_rows }
+    fn from(HonouredParts { columns, rows, n_rows, prunes, exact }: HonouredParts) -> Self {
+        Self { columns, rows, n_rows, prunes, exact }
     }
 }
 
@@ -331,6 +357,7 @@ pub struct FormatParts {
     name: String,
     description: String,
     bytes: bool,
+    filters: bool,
     capsules: Vec<String>,
     magics: Vec<(u64, Vec<u8>)>,
     endings: Vec<String>,
@@ -431,6 +458,7 @@ impl FormatParts {
             name: format.name.clone(),
             description: format.description.clone(),
             bytes: format.bytes,
+            filters: format.filters,
             capsules: format.capsules.clone(),
             magics: format.magics.clone(),
             endings: format.endings.clone(),
@@ -447,6 +475,7 @@ impl From<FormatParts> for Format {
             name: parts.name,
             description: parts.description,
             bytes: parts.bytes,
+            filters: parts.filters,
             capsules: parts.capsules,
             magics: parts.magics,
             endings: parts.endings,

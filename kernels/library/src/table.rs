@@ -9,8 +9,9 @@ use crossdock_memory::{Device, Error, Kernel, Result};
 use crossdock_plugin_api::abi;
 
 use crate::{
-    blocks, bools, cast, codes, concatenate, gather, images, indices, lanes, list_views, lists, map, merge,
-    null_count, numbers, offsets, parts, run_ends, shift, strings, take, unions, unpack, utf8, views, widen,
+    blocks, bools, cast, codes, compare, concatenate, gather, images, indices, lanes, list_views, lists, map,
+    merge, null_count, numbers, offsets, parts, run_ends, select, shift, strings, take, unions, unpack, utf8,
+    views, widen,
 };
 
 /// A kernel of the library.
@@ -48,6 +49,9 @@ library! {
     DECODE_CODES => codes::decode,
     MAKE_TOKENS => codes::make_tokens,
     MEASURE_CODES => codes::measure,
+    COMPARE_BYTES => compare::bytes,
+    COMPARE_NUMBERS => compare::numbers,
+    COMPARE_VIEWS => compare::views,
     CONCATENATE_BITS => concatenate::concatenate,
     COPY_RANGES => concatenate::copy,
     GATHER => gather::run,
@@ -69,6 +73,8 @@ library! {
     JOIN => parts::join,
     SUM => parts::sum,
     CHECK_RUN_ENDS => run_ends::check,
+    COUNT_BITS => select::count,
+    PLACE_BITS => select::place,
     SHIFT_BITS => shift::run,
     VIEWS_OF_CODES => strings::by_codes,
     VIEWS_OF_OFFSETS => strings::by_offsets,

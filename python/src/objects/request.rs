@@ -2,16 +2,17 @@
 
 use std::ops::Range;
 
-use crossdock::{ColumnName, ReadOptions};
+use crossdock::{ColumnName, Decimal, Literal, Operator, Predicate, ReadOptions};
 use pyo3::prelude::*;
 use pyo3::types::{PyRange, PyRangeMethods, PySlice, PyString};
 
 use crate::runtime::errors::usage;
 
-/// The arguments `columns`, `rows` and `limit` of the reading functions.
+/// The arguments `columns`, `rows`, `filter` and `limit` of the reading functions.
 pub struct RequestArguments<'a, 'py> {
     pub columns: Option<&'a Bound<'py, PyAny>>,
     pub rows: Option<&'a Bound<'py, PyAny>>,
+    pub filter: Option<&'a Bound<'py, PyAny>>,
     pub limit: Option<u64>,
 }
 
@@ -22,6 +23,7 @@ impl RequestArguments<'_, '_> {
         Ok(ReadOptions {
             columns: self.columns.map(columns).transpose()?,
             rows: self.rows.map(rows).transpose()?,
+            filter: self.filter.map(filter).transpose()?.unwrap_or_default(),
             limit: self.limit,
             ..ReadOptions::default()
         })
@@ -38,15 +40,67 @@ fn columns(argument: &Bound<'_, PyAny>) -> PyResult<Vec<ColumnName>> {
     }
     let name = |item: PyResult<Bound<'_, PyAny>>| {
         let item = item?;
-        if let Ok(name) = item.cast::<PyString>() {
-            return Ok(ColumnName::Dotted(name.to_str()?.to_owned()));
-        }
-        match item.extract::<Vec<String>>() {
-            Ok(path) if !path.is_empty() => Ok(ColumnName::Path(path)),
-            _ => Err(wrong(&item)),
-        }
+        column_name(&item)?.ok_or_else(|| wrong(&item))
     };
     argument.try_iter().map_err(|_| wrong(argument))?.map(name).collect()
+}
+
+/// A name, or a tuple of names from the top-level column down.
+fn column_name(item: &Bound<'_, PyAny>) -> PyResult<Option<ColumnName>> {
+    if let Ok(name) = item.cast::<PyString>() {
+        return Ok(Some(ColumnName::Dotted(name.to_str()?.to_owned())));
+    }
+    let path = item.extract::<Vec<String>>().ok().filter(|path| !path.is_empty());
+    Ok(path.map(ColumnName::Path))
+}
+
+/// Converts a list of comparisons (column, operator, value).
+fn filter(argument: &Bound<'_, PyAny>) -> PyResult<Vec<Predicate>> {
+    let wrong = |item: &Bound<'_, PyAny>| {
+        let item = item.repr().map_or_else(|_| "?".into(), |text| text.to_string());
+        usage(format!(
+            "filter: expected a list of tuples (column, operator, value) with an operator of == != < <= > >=, got \
+             {item}"
+        ))
+    };
+    if argument.is_instance_of::<PyString>() {
+        return Err(wrong(argument));
+    }
+    let convert = argument.py().import("crossdock._filter")?.getattr("literal")?;
+    let predicate = |item: PyResult<Bound<'_, PyAny>>| {
+        let item = item?;
+        let parts: Result<(Bound<'_, PyAny>, String, Bound<'_, PyAny>), _> = item.extract();
+        let (column, operator, value) = parts.map_err(|_| wrong(&item))?;
+        let column = column_name(&column)?.ok_or_else(|| wrong(&item))?;
+        let operator = Operator::from_symbol(&operator).ok_or_else(|| wrong(&item))?;
+        Ok(Predicate { column, operator, literal: literal(&convert.call1((value,))?)? })
+    };
+    argument.try_iter().map_err(|_| wrong(argument))?.map(predicate).collect()
+}
+
+/// Converts the result of `crossdock._filter.literal`.
+fn literal(converted: &Bound<'_, PyAny>) -> PyResult<Literal> {
+    let (kind, value): (String, Bound<'_, PyAny>) = converted.extract()?;
+    Ok(match kind.as_str() {
+        "bool" => Literal::Bool(value.extract()?),
+        "decimal" => {
+            let text: String = value.extract()?;
+            let number = Decimal::parse(&text);
+            Literal::Decimal(number.ok_or_else(|| {
+                usage(format!("filter: the number {text} has more digits than a decimal of 256 bits"))
+            })?)
+        }
+        "float" => Literal::Float(value.extract()?),
+        "text" => Literal::Text(value.extract()?),
+        "bytes" => Literal::Bytes(value.extract()?),
+        "date" => Literal::Date(value.extract()?),
+        "time" => Literal::Time(value.extract()?),
+        "timestamp" => {
+            let (ns, has_zone) = value.extract()?;
+            Literal::Timestamp { ns, has_zone }
+        }
+        _ => Literal::Duration(value.extract()?),
+    })
 }
 
 /// Converts a range of rows, or a list of ranges. A range is a pair (start, stop), a `range` or a

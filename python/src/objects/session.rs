@@ -299,27 +299,29 @@ impl Session {
     /// source: a path, a bytes-like object, or a file object. A seekable file object is read in
     /// ranges, and its position afterwards is the end of the table. Another file object is read to
     /// its end.
-    /// columns, rows, limit: as in `scan`.
+    /// columns, rows, filter, limit: as in `scan`.
     /// map: whether a file may be memory-mapped where that saves a copy.
-    #[pyo3(signature = (source, *, columns=None, rows=None, limit=None, map=true))]
+    #[pyo3(signature = (source, *, columns=None, rows=None, filter=None, limit=None, map=true))]
+    #[allow(clippy::too_many_arguments)]
     fn read_ipc(
         &self,
         source: &Bound<'_, PyAny>,
         columns: Option<&Bound<'_, PyAny>>,
         rows: Option<&Bound<'_, PyAny>>,
+        filter: Option<&Bound<'_, PyAny>>,
         limit: Option<u64>,
         map: bool,
     ) -> PyResult<Table> {
-        let request = RequestArguments { columns, rows, limit };
+        let request = RequestArguments { columns, rows, filter, limit };
         crate::objects::files::read_ipc(&self.shared()?, source, &request, map)
     }
 
     /// Reads a table of any format that a plugin reads.
     ///
-    /// source, format, columns, rows, limit, schema, options: as in `scan`.
+    /// source, format, columns, rows, filter, limit, schema, options: as in `scan`.
     /// map: as in `read_ipc`.
     /// progress: True shows a bar if stderr is a terminal; or a function (bytes_done, bytes_total).
-    #[pyo3(signature = (source, format=None, *, columns=None, rows=None, limit=None, schema=None, map=true, progress=None, **options))]
+    #[pyo3(signature = (source, format=None, *, columns=None, rows=None, filter=None, limit=None, schema=None, map=true, progress=None, **options))]
     #[allow(clippy::too_many_arguments)]
     fn read(
         &self,
@@ -327,6 +329,7 @@ impl Session {
         format: Option<String>,
         columns: Option<&Bound<'_, PyAny>>,
         rows: Option<&Bound<'_, PyAny>>,
+        filter: Option<&Bound<'_, PyAny>>,
         limit: Option<u64>,
         schema: Option<&Bound<'_, PyAny>>,
         map: bool,
@@ -334,7 +337,7 @@ impl Session {
         options: Option<Bound<'_, PyDict>>,
     ) -> PyResult<Table> {
         let options = crate::objects::files::options(options.as_ref())?;
-        let request = RequestArguments { columns, rows, limit };
+        let request = RequestArguments { columns, rows, filter, limit };
         let arguments = ReadArguments { format, request, schema, map, options };
         crate::objects::files::read(source, &self.shared()?, arguments, progress)
     }
@@ -348,8 +351,11 @@ impl Session {
     /// format: name of the format; None: recognised by the contents.
     /// columns: names of columns, in the order of the result. "b.c" is the field c of the struct b,
     /// or, without such a field, the column "b.c"; ("b", "c") is only the field. None: all columns.
-    /// rows: (start, stop), a range, or a list of ascending ranges: positions in the whole table.
-    /// limit: maximum number of rows.
+    /// rows: (start, stop), a range, or a list of ascending ranges: positions in the whole table,
+    /// before the filter.
+    /// filter: a list of comparisons (column, operator, value), all of which a row must fulfil. The
+    /// operators are == != < <= > >=. Numbers are compared exactly; nulls fulfil no comparison.
+    /// limit: maximum number of rows of the result.
     /// schema: the schema of the result, a Schema or another object with `__arrow_c_schema__`. The
     /// files may have other columns, which are not read, and numbers of other types if no value
     /// changes. None: all files must have the schema of the first file.
@@ -357,7 +363,7 @@ impl Session {
     /// prefetch: number of batches that a thread reads ahead, within the memory budget; 0: none.
     /// map: as in `read_ipc`.
     /// options: options of the format.
-    #[pyo3(signature = (source, format=None, *, columns=None, rows=None, limit=None, schema=None, batch_rows=None, prefetch=2, map=true, **options))]
+    #[pyo3(signature = (source, format=None, *, columns=None, rows=None, filter=None, limit=None, schema=None, batch_rows=None, prefetch=2, map=true, **options))]
     #[allow(clippy::too_many_arguments)]
     fn scan(
         &self,
@@ -366,6 +372,7 @@ impl Session {
         format: Option<String>,
         columns: Option<&Bound<'_, PyAny>>,
         rows: Option<&Bound<'_, PyAny>>,
+        filter: Option<&Bound<'_, PyAny>>,
         limit: Option<u64>,
         schema: Option<&Bound<'_, PyAny>>,
         batch_rows: Option<u64>,
@@ -383,13 +390,14 @@ impl Session {
         keywords.set_item("format", &format)?;
         keywords.set_item("columns", columns)?;
         keywords.set_item("rows", rows)?;
+        keywords.set_item("filter", filter)?;
         keywords.set_item("limit", limit)?;
         keywords.set_item("schema", schema)?;
         keywords.set_item("batch_rows", batch_rows)?;
         keywords.set_item("prefetch", prefetch)?;
         keywords.set_item("map", map)?;
         let options = crate::objects::files::options(options.as_ref())?;
-        let request = RequestArguments { columns, rows, limit };
+        let request = RequestArguments { columns, rows, filter, limit };
         let arguments = ReadArguments { format, request, schema, map, options };
         let sizes = (prefetch, batch_rows.unwrap_or(0));
         crate::objects::scan::scan(source, &self.shared()?, arguments, sizes, keywords)

@@ -6,7 +6,7 @@ use super::Case;
 use crate::common::bit;
 
 /// A random bitmap of `n` bits, and its first bit.
-fn bitmap(case: &Case<'_>, n: usize) -> (Vec<u8>, usize) {
+pub(super) fn bitmap(case: &Case<'_>, n: usize) -> (Vec<u8>, usize) {
     let first = case.below(70);
     let mut bytes = case.bytes((first + n).div_ceil(8) + case.below(3));
     if case.below(4) == 0 {
@@ -16,7 +16,7 @@ fn bitmap(case: &Case<'_>, n: usize) -> (Vec<u8>, usize) {
 }
 
 /// Packs bits into a bitmap.
-fn packed(bits: impl ExactSizeIterator<Item = bool>) -> Vec<u8> {
+pub(super) fn packed(bits: impl ExactSizeIterator<Item = bool>) -> Vec<u8> {
     let mut bytes = vec![0; bits.len().div_ceil(8)];
     bits.enumerate().for_each(|(i, bit)| bytes[i / 8] |= u8::from(bit) << (i % 8));
     bytes

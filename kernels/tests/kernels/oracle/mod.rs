@@ -4,6 +4,7 @@
 
 mod bits;
 mod codes;
+mod compare;
 mod decode;
 mod lists;
 mod moved_lists;
@@ -30,6 +31,11 @@ const ORACLES: &[(&str, Oracle)] = &[
     ("crossdock_shift_bits", bits::shift),
     ("crossdock_merge_bits", bits::merge),
     ("crossdock_null_count", bits::null_count),
+    ("crossdock_compare_bytes", compare::bytes),
+    ("crossdock_compare_numbers", compare::numbers),
+    ("crossdock_compare_views", compare::views),
+    ("crossdock_count_bits", compare::select),
+    ("crossdock_place_bits", compare::select),
     ("crossdock_concatenate_bits", bits::concatenate),
     ("crossdock_copy_ranges", bits::copy_ranges),
     ("crossdock_check_offsets", lists::offsets),

@@ -94,13 +94,13 @@ pub fn cast(case: &Case<'_>) {
 }
 
 #[derive(Clone, Copy)]
-enum Value {
+pub(super) enum Value {
     Int(i128),
     Float(f64),
 }
 
 /// Numbers at and near limits.
-fn interesting(case: &Case<'_>, of: NumberType) -> [u8; 8] {
+pub(super) fn interesting(case: &Case<'_>, of: NumberType) -> [u8; 8] {
     let power = 2f64.powi(case.below(68) as i32);
     let x = [
         0.0,
@@ -126,7 +126,7 @@ fn interesting(case: &Case<'_>, of: NumberType) -> [u8; 8] {
     }
 }
 
-fn value(word: &[u8], of: NumberType) -> Value {
+pub(super) fn value(word: &[u8], of: NumberType) -> Value {
     let mut wide = [0; 8];
     wide[..word.len()].copy_from_slice(word);
     let n = u64::from_le_bytes(wide);

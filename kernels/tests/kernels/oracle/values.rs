@@ -8,7 +8,7 @@ use crate::common::bit;
 const PIECES: [&str; 8] = ["a", "Zz", "ö", "ß", "日", "€", "🦀", "𝄞"];
 
 /// Random text of about `n` bytes, in which about `ascii` of every 8 characters are ASCII.
-fn text(case: &Case<'_>, n: usize, ascii: usize) -> String {
+pub(super) fn text(case: &Case<'_>, n: usize, ascii: usize) -> String {
     let mut text = String::new();
     while text.len() < n {
         text += if case.below(8) < ascii { PIECES[case.below(2)] } else { PIECES[case.below(8)] };
@@ -106,7 +106,7 @@ pub fn views(case: &Case<'_>) {
 }
 
 /// Creates a valid view.
-fn view(case: &Case<'_>, data: &[Vec<u8>]) -> [u8; 16] {
+pub(super) fn view(case: &Case<'_>, data: &[Vec<u8>]) -> [u8; 16] {
     let mut view = [0; 16];
     let buffer = case.below(data.len().max(1));
     if data.is_empty() || buffer % 7 == 6 || case.below(2) == 0 {
@@ -127,16 +127,25 @@ fn view(case: &Case<'_>, data: &[Vec<u8>]) -> [u8; 16] {
     view
 }
 
+/// The value of a well-formed view.
 fn value_of<'a>(view: &'a [u8; 16], data: &'a [Vec<u8>]) -> Option<&'a [u8]> {
+    let value = view_bytes(view, data)?;
+    if value.len() <= 12 {
+        return view[4 + value.len()..].iter().all(|byte| *byte == 0).then_some(value);
+    }
+    (value[..4] == view[4..8]).then_some(value)
+}
+
+/// The bytes to which a view refers. Every seventh buffer is missing.
+pub(super) fn view_bytes<'a>(view: &'a [u8; 16], data: &'a [Vec<u8>]) -> Option<&'a [u8]> {
     let word = |i: usize| i32::from_le_bytes(view[i..i + 4].try_into().unwrap());
     let len = usize::try_from(word(0)).ok()?;
     if len <= 12 {
-        return view[4 + len..].iter().all(|byte| *byte == 0).then(|| &view[4..4 + len]);
+        return Some(&view[4..4 + len]);
     }
     let (buffer, begin) = (usize::try_from(word(8)).ok()?, usize::try_from(word(12)).ok()?);
     let bytes = if buffer % 7 == 6 { &[] } else { data.get(buffer)?.as_slice() };
-    let value = bytes.get(begin..begin + len)?;
-    (value[..4] == view[4..8]).then_some(value)
+    bytes.get(begin..begin + len)
 }
 
 pub fn renumber_views(case: &Case<'_>) {

@@ -399,7 +399,7 @@ impl Drop for Reader {
 
 impl BatchStream for Reader {
     fn honoured(&self) -> Honoured {
-        Honoured { columns: !self.needed.lacks_columns, rows: true, n_rows: None }
+        Honoured { columns: !self.needed.lacks_columns, rows: true, ..Honoured::default() }
     }
 
     fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {
