@@ -1,6 +1,7 @@
 //! Measures variants of a feed from a file to a GPU: how the bytes reach pinned memory, the number
 //! of threads, the sizes and the number of pinned chunks. The loader uses the best variant.
 
+use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -41,6 +42,9 @@ pub enum Method {
     MemoryStream,
     /// `pread` with O_DIRECT, which reads from the storage.
     Direct,
+    /// Copies to the GPU directly from a new mapping, whose pages each thread registers with the
+    /// driver for each chunk.
+    Register,
     /// Nothing: only the copies to the GPU.
     Nothing,
 }
@@ -55,6 +59,7 @@ impl Method {
             Self::Memory => "memory",
             Self::MemoryStream => "memory, stream",
             Self::Direct => "direct",
+            Self::Register => "register",
             Self::Nothing => "nothing",
         }
     }
@@ -136,6 +141,56 @@ struct Feed {
     target: BufferMut,
     pinned: std::cell::RefCell<BufferMut>,
     streams: Vec<Stream>,
+    /// `None` if the driver lacks the functions, as the simulated driver does.
+    driver: Option<Registration>,
+}
+
+/// The driver's functions that pin existing memory. The host does not use them.
+struct Registration {
+    register: unsafe extern "C" fn(*mut c_void, usize, c_uint) -> c_int,
+    unregister: unsafe extern "C" fn(*mut c_void) -> c_int,
+    set_current: unsafe extern "C" fn(*mut c_void) -> c_int,
+    context: *mut c_void,
+}
+
+/// `CU_MEMHOSTREGISTER_PORTABLE` and `CU_MEMHOSTREGISTER_READ_ONLY`.
+const REGISTER_FLAGS: c_uint = 1 | 8;
+
+impl Registration {
+    fn load() -> Result<Self> {
+        // SAFETY: the host has already loaded the driver by this name.
+        let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW) };
+        let symbol = |name: &CStr| {
+            // SAFETY: the library is open, and the name is NUL-terminated.
+            let symbol = unsafe { libc::dlsym(library, name.as_ptr()) };
+            if symbol.is_null() { Err(format!("the driver has no {name:?}")) } else { Ok(symbol) }
+        };
+        let (register, unregister) = (symbol(c"cuMemHostRegister_v2")?, symbol(c"cuMemHostUnregister")?);
+        let (retain, set_current) = (symbol(c"cuDevicePrimaryCtxRetain")?, symbol(c"cuCtxSetCurrent")?);
+        let mut context = std::ptr::null_mut();
+        // SAFETY: the types are the functions' signatures in the driver's header.
+        unsafe {
+            let retain: unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int = std::mem::transmute(retain);
+            check("cuDevicePrimaryCtxRetain", retain(&mut context, 0))?;
+            Ok(Self {
+                register: std::mem::transmute::<
+                    *mut c_void,
+                    unsafe extern "C" fn(*mut c_void, usize, c_uint) -> c_int,
+                >(register),
+                unregister: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void) -> c_int>(
+                    unregister,
+                ),
+                set_current: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void) -> c_int>(
+                    set_current,
+                ),
+                context,
+            })
+        }
+    }
+}
+
+fn check(what: &str, code: c_int) -> Result<()> {
+    if code == 0 { Ok(()) } else { Err(format!("{what} returned {code}").into()) }
 }
 
 /// The maximum size of all chunks together in bytes.
@@ -157,6 +212,7 @@ unsafe impl Sync for Input<'_> {}
 struct Chunk {
     address: *mut u8,
     event: *mut abi::Event,
+    is_registered: bool,
 }
 
 impl Feed {
@@ -170,6 +226,7 @@ impl Feed {
         let (object, table) = interface.ok_or("no memory")?;
         let target = memory.alloc(&streams[0], bytes)?;
         streams[0].synchronize()?;
+        let driver = Registration::load().ok();
         let mut pinned = memory.alloc_pinned(MAX_PINNED_BYTES)?;
         pinned.host_slice_mut().ok_or("pinned memory is not accessible")?.fill(1);
         Ok(Self {
@@ -180,6 +237,7 @@ impl Feed {
             target,
             pinned: pinned.into(),
             streams,
+            driver,
         })
     }
 
@@ -195,7 +253,9 @@ impl Feed {
         let pinned = self.pinned.borrow_mut().host_slice_mut().ok_or("no pinned memory")?.as_mut_ptr();
         let begin = Instant::now();
         let mapping = match method {
-            Method::Map | Method::Populate | Method::Stream => Some(Mapping::new(file, self.bytes)?),
+            Method::Map | Method::Populate | Method::Stream | Method::Register => {
+                Some(Mapping::new(file, self.bytes)?)
+            }
             _ => None,
         };
         let start = match (&mapping, method) {
@@ -240,7 +300,11 @@ impl Feed {
         chunk_bytes: usize,
     ) -> Result<()> {
         let stream = self.streams.get(stream).ok_or("no stream")?;
-        let chunk = |i| Chunk { address: (first + i * chunk_bytes) as *mut u8, event: std::ptr::null_mut() };
+        let chunk = |i| Chunk {
+            address: (first + i * chunk_bytes) as *mut u8,
+            event: std::ptr::null_mut(),
+            is_registered: false,
+        };
         let mut chunks: Vec<Chunk> = (0..slots).map(chunk).collect();
         for chunk in (0..slots).cycle() {
             let at = next.fetch_add(chunk_bytes, Ordering::Relaxed);
@@ -250,12 +314,38 @@ impl Feed {
             let bytes = chunk_bytes.min(self.bytes - at);
             let chunk = chunks.get_mut(chunk).ok_or("no chunk")?;
             self.wait(chunk)?;
+            if input.method == Method::Register {
+                self.unregister(chunk)?;
+                self.register(chunk, input.start.wrapping_add(at).cast_mut(), bytes)?;
+                self.send(chunk, at, bytes, stream)?;
+                continue;
+            }
             // SAFETY: the chunk is in the pinned block, and only this thread uses it.
             let to = unsafe { std::slice::from_raw_parts_mut(chunk.address, bytes) };
             input.read(at, to)?;
             self.send(chunk, at, bytes, stream)?;
         }
-        chunks.iter_mut().try_for_each(|chunk| self.wait(chunk))
+        chunks.iter_mut().try_for_each(|chunk| self.wait(chunk).and_then(|()| self.unregister(chunk)))
+    }
+
+    fn register(&self, chunk: &mut Chunk, start: *mut u8, bytes: usize) -> Result<()> {
+        let driver = self.driver.as_ref().ok_or("the driver cannot register memory")?;
+        // SAFETY: the range is in the mapping, which exists until all threads have ended.
+        unsafe {
+            check("cuCtxSetCurrent", (driver.set_current)(driver.context))?;
+            check("cuMemHostRegister", (driver.register)(start.cast(), bytes, REGISTER_FLAGS))?;
+        }
+        (chunk.address, chunk.is_registered) = (start, true);
+        Ok(())
+    }
+
+    fn unregister(&self, chunk: &mut Chunk) -> Result<()> {
+        if !std::mem::take(&mut chunk.is_registered) {
+            return Ok(());
+        }
+        let driver = self.driver.as_ref().ok_or("the driver cannot register memory")?;
+        // SAFETY: the chunk was registered, and the copy from it has run.
+        check("cuMemHostUnregister", unsafe { (driver.unregister)(chunk.address.cast()) })
     }
 
     fn send(&self, chunk: &mut Chunk, at: usize, bytes: usize, stream: &Stream) -> Result<()> {
@@ -306,7 +396,7 @@ impl Input<'_> {
             unsafe { libc::madvise(from.cast_mut().cast(), to.len(), libc::MADV_POPULATE_READ) };
         }
         match self.method {
-            Method::Nothing => {}
+            Method::Nothing | Method::Register => {}
             Method::Read | Method::Direct => self.file.read_exact_at(to, at as u64)?,
             // SAFETY: the source has at least `at + to.len()` bytes.
             Method::Map | Method::Populate | Method::Memory => unsafe {

@@ -61,7 +61,7 @@ struct Arguments {
         long,
         value_delimiter = ',',
         value_enum,
-        default_value = "nothing,read,map,populate,stream,memory,memory-stream"
+        default_value = "nothing,read,map,populate,stream,memory,memory-stream,register"
     )]
     methods: Vec<feed::Method>,
     /// Size of the table for `--only ipc`, and of the sources for `--only loader`, in MiB

@@ -123,5 +123,6 @@ fn last_reference_may_be_dropped_by_a_task() {
     while !group.is_done() {
         assert!(start.elapsed() < LONG);
         std::thread::yield_now();
-    }    assert!(!group.has_panicked(), "the thread cannot join itself");
+    }
+    assert!(!group.has_panicked(), "the thread cannot join itself");
 }
