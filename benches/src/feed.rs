@@ -13,7 +13,7 @@ use crossdock_plugin_api::{Device, Error, Host, abi};
 
 use crate::Result;
 use crate::ipc::{Bench, link, median};
-use crate::loader::TestFile;
+use crate::test_file::TestFile;
 
 /// The variants to measure: all combinations of these values.
 #[derive(Clone)]

@@ -1,21 +1,20 @@
-//! Measures the rates of the host's loader from files and memory to a GPU, compared with the rate of
-//! the link in the same run.
+//! Measures the rates of the host's loader from files and memory to a GPU, compared with the rate
+//! of the link in the same run.
 
-use std::fs::File;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use crossdock::Session;
-use crossdock::source::{BytesSource, FileSource};
+use crossdock::source::BytesSource;
 use crossdock_memory::{BufferMut, LoadRange, Loader, Stream};
 use crossdock_plugin_api::{ByteSource, CallSettings, Device, Host, Source, Validate};
 
 use crate::Result;
 use crate::feed;
 use crate::ipc::{Bench, Pinned, link, median, print};
+use crate::test_file::TestFile;
 
 /// Settings of the benchmarks of the loader.
 pub struct Settings {
@@ -29,8 +28,8 @@ pub struct Settings {
     pub sweeps: Option<feed::Sweep>,
 }
 
-/// The sizes of the loads in bytes, and the number of loads at the same time. The first size is that
-/// of a batch.
+/// The sizes of the loads in bytes, and the number of loads at the same time. The first size is
+/// that of a batch.
 const LOADS: [(usize, usize); 3] = [(64 << 20, 1), (64 << 20, 3), (1 << 30, 1)];
 
 /// Prints the table of rates, if there is a GPU.
@@ -161,45 +160,4 @@ fn measure(
     }
     print(what, median(&rates), Some(median(&ratios)));
     Ok(())
-}
-
-/// A file in the page cache, which is removed when dropped.
-pub struct TestFile {
-    pub path: PathBuf,
-    pub folder: String,
-}
-
-impl TestFile {
-    fn write(folder: &Path, bytes: u64) -> Result<Self> {
-        let path = folder.join("loader-bench");
-        let test = Self { folder: folder.display().to_string(), path };
-        let mut file = File::create(&test.path)?;
-        let mut part = vec![0; 64 << 20];
-        crate::ipc::fill(&mut part, 1);
-        let mut left = bytes as usize;
-        while left > 0 {
-            let n = left.min(part.len());
-            file.write_all(part.get(..n).unwrap_or_default())?;
-            left -= n;
-        }
-        // Dirty pages would be written back during the measurement.
-        file.sync_all()?;
-        Ok(test)
-    }
-
-    pub fn open(&self) -> Result<File> {
-        Ok(File::open(&self.path)?)
-    }
-
-    fn source(&self, is_mapped: bool) -> Result<FileSource> {
-        let (file, name) = (self.open()?, self.path.display().to_string());
-        Ok(if is_mapped { FileSource::new(file, name)? } else { FileSource::unmapped(file, name)? })
-    }
-}
-
-impl Drop for TestFile {
-    fn drop(&mut self) {
-        // An error is ignored because the file may not exist.
-        drop(std::fs::remove_file(&self.path));
-    }
 }

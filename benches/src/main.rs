@@ -17,6 +17,7 @@ mod long;
 mod peer;
 mod result;
 mod table;
+mod test_file;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -951,7 +951,7 @@ typedef struct crossdock_host_tasks {
    * @param out_done      1 if all tasks have returned, else 0 */
   crossdock_code (*wait)(const struct crossdock_host_tasks*, crossdock_task_group*, uint32_t milliseconds,
                          uint32_t* out_done, crossdock_error* err);
-  /* Releases a group. [any-thread] Does not wait: tasks of the group that have not run still run. */
+  /* Releases a group. [any-thread] Does not wait: its tasks that have not run still run. */
   void (*group_release)(const struct crossdock_host_tasks*, crossdock_task_group*);
   void* private_data;
 } crossdock_host_tasks;

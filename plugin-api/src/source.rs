@@ -270,8 +270,9 @@ impl Map {
 
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `BorrowedSource::map` checks that the address is not null. The header requires that `len`
-        // bytes of host memory are readable there for as long as `self` holds its reference.
+        // SAFETY: `BorrowedSource::map` checks that the address is not null. The header requires
+        // that `len` bytes of host memory are readable there for as long as `self` holds its
+        // reference.
         unsafe { std::slice::from_raw_parts(self.start as *const u8, self.len) }
     }
 }

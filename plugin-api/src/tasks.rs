@@ -99,8 +99,8 @@ impl Tasks {
             // SAFETY: the group belongs to the object, and `run_task` takes ownership of `task`.
             let queued = Error::check(|err| unsafe { run(object.as_ptr(), raw, f, task.cast(), err) });
             if let Err(error) = queued {
-                // SAFETY: the host does not call the function if `run` fails, so `task` has no other
-                // owner.
+                // SAFETY: the host does not call the function if `run` fails, so `task` has no
+                // other owner.
                 drop(unsafe { Box::from_raw(task) });
                 return Err(error);
             }
@@ -142,7 +142,8 @@ struct Task<J> {
 }
 
 unsafe extern "C" fn run_task<J: FnOnce() -> Result<()>>(task: *mut c_void) {
-    // SAFETY: `Tasks::start` passed ownership of a boxed task, and the host calls this function once.
+    // SAFETY: `Tasks::start` passed ownership of a boxed task, and the host calls this function
+    // once.
     let Task { job, status } = *unsafe { Box::from_raw(task.cast::<Task<J>>()) };
     let run = || if status.is_cancelled.load(Ordering::Relaxed) { Ok(()) } else { job() };
     let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| {

@@ -81,6 +81,7 @@ mod ledger;
 mod loader;
 mod policies;
 mod process_wide;
+mod read_at;
 mod resource;
 mod tasks;
 mod trace;

@@ -1,18 +1,18 @@
 //! Implements `crossdock.host.loader/1`: moves ranges of sources to devices.
 //!
 //! A source in memory, such as a mapped file, is copied as any other host memory. Other sources are
-//! read at offsets: for a CUDA device into pinned chunks, whose copies to the device run while other
-//! chunks are read (`cuda::staging`), and for host devices into the target itself. Several threads
-//! read at the same time, if the length of the source is known.
+//! read at offsets: for a CUDA device into pinned chunks, whose copies to the device run while
+//! other chunks are read (`cuda::staging`), and for host devices into the target itself. Several
+//! threads read at the same time, if the length of the source is known.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use crossdock_plugin_api::door::Poison;
 use crossdock_plugin_api::{BorrowedSource, Call, Device, Error, Result, abi};
 
 use crate::account::Account;
+use crate::read_at::ReadAt;
 use crate::tasks::InstanceTasks;
 use crate::trace::note_bytes;
 
@@ -42,24 +42,6 @@ impl Loader {
     pub fn as_ptr(&self) -> *const abi::HostLoader {
         std::ptr::from_ref(self).cast()
     }
-}
-
-/// A range of a source, and the resolved address that receives its bytes.
-#[derive(Clone, Copy)]
-pub(crate) struct LoadPiece {
-    pub offset: u64,
-    pub to: *mut u8,
-    pub bytes: usize,
-}
-
-/// A source that is read at offsets.
-pub(crate) trait ReadAt: Sync {
-    /// Fills `to` with the bytes that begin at `offset`. Ends with an error if the load is
-    /// cancelled.
-    fn read(&self, offset: u64, to: &mut [u8]) -> Result<()>;
-
-    /// Whether the source must be read in order, by one thread.
-    fn is_sequential(&self) -> bool;
 }
 
 struct SourceOfCall<'a> {
@@ -175,50 +157,4 @@ fn check_ranges(source: &BorrowedSource<'_>, loads: &[abi::Load]) -> Result<()> 
         position = Some(end);
     }
     Ok(())
-}
-
-/// Size in bytes of the parts that one thread reads at a time.
-const PART_BYTES: usize = 8 << 20;
-
-/// A part of a range, which one thread reads.
-struct Part(LoadPiece);
-
-// SAFETY: each part is read by one thread, and the parts do not overlap.
-unsafe impl Sync for Part {}
-
-/// Reads ranges of a source into host memory, on several threads if the source permits it.
-///
-/// # Safety
-/// The targets are writable host memory that nothing else uses during the call.
-pub(crate) unsafe fn read_on_threads(
-    source: &dyn ReadAt,
-    pieces: &[LoadPiece],
-    tasks: &InstanceTasks,
-) -> Result<()> {
-    let parts = |piece: &LoadPiece| {
-        let LoadPiece { offset, to, bytes } = *piece;
-        (0..bytes).step_by(PART_BYTES).map(move |at| {
-            let bytes = PART_BYTES.min(bytes - at);
-            Part(LoadPiece { offset: offset + at as u64, to: to.wrapping_add(at), bytes })
-        })
-    };
-    let parts: Vec<_> = pieces.iter().flat_map(parts).collect();
-    let next = AtomicUsize::new(0);
-    let failed = Mutex::new(None);
-    let failure = || failed.lock().unwrap_or_else(PoisonError::into_inner);
-    let read_part = || {
-        let Some(Part(part)) = parts.get(next.fetch_add(1, Ordering::Relaxed)) else { return false };
-        // SAFETY: the part is in a range that is writable by this function's contract, and only this
-        // thread uses it.
-        let to = unsafe { std::slice::from_raw_parts_mut(part.to, part.bytes) };
-        if let Err(error) = source.read(part.offset, to) {
-            next.store(parts.len(), Ordering::Relaxed);
-            failure().get_or_insert(error);
-        }
-        true
-    };
-    let n_tasks = if source.is_sequential() { 1 } else { parts.len() };
-    tasks.share(n_tasks, &read_part)?;
-    let result = failure().take();
-    result.map_or(Ok(()), Err)
 }

@@ -37,9 +37,11 @@ use crate::{BufferMut, Stream};
 /// let loader = Loader::from_host(&host)?;
 /// let stream = memory.default_stream(Device::UNTOUCHABLE)?;
 /// let mut block = memory.alloc(&stream, 3)?;
-/// let ranges = [LoadRange { from: 1, to: 0, bytes: 2 }, LoadRange { from: 4, to: 2, bytes: 1 }];
+/// let range = |from, to, bytes| LoadRange { from, to, bytes };
+/// let ranges = [range(1, 0, 2), range(4, 2, 1)];
+/// let source = Source::new(Arc::new(Word));
 /// CallSettings::new(stream.device())
-///     .enter(|call| loader.load(call, &Source::new(Arc::new(Word)), &mut block, &ranges, &stream))?;
+///     .enter(|call| loader.load(call, &source, &mut block, &ranges, &stream))?;
 /// assert_eq!(&*block.freeze(&stream)?.host_view(&stream)?, b"prn");
 /// # Ok::<(), crossdock_memory::Error>(())
 /// ```

@@ -7,7 +7,7 @@ use crossdock_plugin_api::{Error, Result, abi};
 use super::Account;
 use crate::device::{Stream, Transfer, kernel_name};
 use crate::fault::Operation;
-use crate::loader::{LoadPiece, ReadAt};
+use crate::read_at::{LoadPiece, ReadAt};
 use crate::tasks::InstanceTasks;
 use crate::vtable::Call;
 
@@ -71,8 +71,8 @@ impl Account {
         Ok(ResolvedCopy { engine, to_address, from_address, bytes, to_host, from_host, to_cuda, from_cuda })
     }
 
-    /// Drops `source`, which owns the host memory at `address`, when the copies that are enqueued on
-    /// `stream` have run. Drops it at once if a copy has read the memory when it returns.
+    /// Drops `source`, which owns the host memory at `address`, when the copies that are enqueued
+    /// on `stream` have run. Drops it at once if a copy has read the memory when it returns.
     ///
     /// # Safety
     /// `stream` is a live stream of a backend.
@@ -89,9 +89,9 @@ impl Account {
             return;
         }
         let drop_source = Call { f: drop_boxed::<T>, data: Box::into_raw(Box::new(source)).cast() };
-        // If no event can be recorded, the device has failed. Then `source` leaks, because no moment
-        // is safe for its release.
-        // SAFETY: `stream` is live by this function's contract, and the event is destroyed once.
+        // If no event can be recorded, the device has failed. Then `source` leaks, because no
+        // moment is safe for its release. SAFETY: `stream` is live by this function's contract, and
+        // the event is destroyed once.
         unsafe {
             if let Ok(event) = self.event_record(stream) {
                 let _ = self.call_after(&[event], drop_source);

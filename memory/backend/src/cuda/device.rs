@@ -17,7 +17,7 @@ use super::staging::Staging;
 use crate::device::{
     Block, DeviceBackend, DeviceDescription, EventHandle, Stream, Transfer, check_range, kernel_name,
 };
-use crate::loader::{LoadPiece, ReadAt};
+use crate::read_at::{LoadPiece, ReadAt};
 use crate::resource::{Ranges, Resource};
 use crate::tasks::InstanceTasks;
 

@@ -9,7 +9,7 @@ use crossdock_plugin_api::{Code, Device, Error, Result, abi};
 use super::{
     Block, DeviceBackend, DeviceDescription, EventHandle, Stream, Transfer, check_range, kernel_name,
 };
-use crate::loader::{LoadPiece, ReadAt, read_on_threads};
+use crate::read_at::{LoadPiece, ReadAt, read_on_threads};
 use crate::resource::{Ranges, Resource};
 use crate::tasks::InstanceTasks;
 

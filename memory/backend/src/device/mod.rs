@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_void};
 
 use crossdock_plugin_api::{Device, Error, Result, abi};
 
-use crate::loader::{LoadPiece, ReadAt};
+use crate::read_at::{LoadPiece, ReadAt};
 use crate::resource::Resource;
 use crate::tasks::InstanceTasks;
 

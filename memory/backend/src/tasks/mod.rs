@@ -126,8 +126,8 @@ unsafe extern "C" fn wait(
 
 unsafe extern "C" fn group_release(_this: *const abi::HostTasks, group: *mut abi::TaskGroup) {
     if !group.is_null() {
-        // SAFETY: `group_create` boxed the group, and by the contract of `group_release` this is its
-        // only release. Its tasks hold their own references.
+        // SAFETY: `group_create` boxed the group, and by the contract of `group_release` this is
+        // its only release. Its tasks hold their own references.
         run_release(|| drop(unsafe { Box::from_raw(group.cast::<Arc<Group>>()) }));
     }
 }

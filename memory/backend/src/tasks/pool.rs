@@ -1,7 +1,7 @@
 //! Runs tasks on a few threads.
 //!
-//! A thread that waits for tasks runs some of them itself. Therefore a pool of width `n` has `n - 1`
-//! threads. They are started together with the first task.
+//! A thread that waits for tasks runs some of them itself. Therefore a pool of width `n` has `n -
+//! 1` threads. They are started together with the first task.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -109,7 +109,8 @@ impl Shared {
 
     fn note_returned(&self, group: &Group) {
         if group.n_pending.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // A waiting thread checks the group under this lock, so it cannot miss the notification.
+            // A waiting thread checks the group under this lock, so it cannot miss the
+            // notification.
             drop(self.lock());
             self.changed.notify_all();
         }

@@ -5,7 +5,7 @@ use crossdock_plugin_api::Result;
 use super::Cuda;
 use super::copy_plan::{CopyPlan, Slice};
 use crate::cuda::driver::{EVENT_DISABLE_TIMING, RawEvent, RawStream, SUCCESS};
-use crate::loader::ReadAt;
+use crate::read_at::ReadAt;
 
 /// Minimum size in bytes of a range whose pages are populated in advance.
 const MIN_POPULATE_BYTES: usize = 64 << 10;

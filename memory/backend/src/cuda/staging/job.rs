@@ -11,7 +11,7 @@ use super::copy_plan::CopyPlan;
 use super::ring::Ring;
 use super::workers::Workers;
 use crate::cuda::driver::RawStream;
-use crate::loader::ReadAt;
+use crate::read_at::ReadAt;
 
 /// Maximum number of chunks that one copy to the host may use at the same time. It is less than the
 /// whole ring, so that other jobs get chunks.

@@ -40,7 +40,7 @@ use self::ring::Ring;
 use self::workers::Workers;
 use super::context::Gpu;
 use super::driver::{Context, DevicePtr, Driver, POINTER_RANGE_START, RawStream, SUCCESS};
-use crate::loader::{LoadPiece, ReadAt};
+use crate::read_at::{LoadPiece, ReadAt};
 use crate::tasks::InstanceTasks;
 
 const CHUNK_BYTES: usize = 2 << 20;
@@ -155,17 +155,17 @@ impl Staging {
     }
 
     /// Reads ranges of a source into chunks, on the threads of `tasks`, and copies them to the
-    /// device. When the function returns, all bytes have been read. The copies have been enqueued on
-    /// `stream`, so later work on it runs after them. If `source` is sequential, it is read by this
-    /// thread, in order.
+    /// device. When the function returns, all bytes have been read. The copies have been enqueued
+    /// on `stream`, so later work on it runs after them. If `source` is sequential, it is read by
+    /// this thread, in order.
     ///
     /// # Errors
     /// Returns the error of the source, or the driver's error. Some ranges may have been copied.
     ///
     /// # Safety
     /// `gpu` has the context of this staging, which is current on this thread. `stream` belongs to
-    /// the context and is not under capture. Targets are memory of the device that nothing else uses
-    /// until the copies have run.
+    /// the context and is not under capture. Targets are memory of the device that nothing else
+    /// uses until the copies have run.
     pub(crate) unsafe fn load(
         &self,
         gpu: &Gpu,
