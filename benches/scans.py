@@ -3,7 +3,8 @@
     PYTHONPATH=$(cargo xtask python --release) python benches/scans.py [--mib 512] [--folder FOLDER]
 
 The first table has the CPU time of reading one of eight columns, the second the rate and the peak memory of reading
-ten copies of a file batch by batch with a memory budget of 512 MiB. Each measurement is a process of its own."""
+ten copies of a file batch by batch with a memory budget of 512 MiB, and the third the CPU time of filters. Each
+measurement is a process of its own."""
 
 import argparse
 import statistics
@@ -32,6 +33,32 @@ def read(path, form):
     new = ipc.open_file if form == "file" else ipc.open_stream
     return new(pa.memory_map(path), options=ipc.IpcReadOptions(included_fields=[3])).read_all().num_rows
 """,
+}
+
+FILTERS = {
+    "Crossdock": """
+import crossdock as cd
+session = cd.Session()
+def read(path, filter):
+    return session.read_ipc(path, filter=[filter]).num_rows
+""",
+    "pyarrow": """
+import operator
+import pyarrow as pa, pyarrow.ipc as ipc, pyarrow.compute as pc
+OPERATORS = {"<": operator.lt, "==": operator.eq}
+def read(path, filter):
+    column, symbol, value = filter
+    table = ipc.open_file(pa.memory_map(path)).read_all()
+    return table.filter(OPERATORS[symbol](pc.field(column), value)).num_rows
+""",
+}
+# The share of the rows that each filter keeps.
+PREDICATES = {
+    ("number", "<", 10): "10 %, scattered",
+    ("number", "<", 50): "50 %, scattered",
+    ("number", "<", 99): "99 %, scattered",
+    ("sorted", "<", 0.1): "10 %, adjacent",
+    ("text", "==", "value 7"): "1 %, scattered, by a string",
 }
 
 CPU_TIME = """
@@ -72,6 +99,28 @@ def write(path, form, codec, rows):
         writer.write_table(table, max_chunksize=1 << 18)
 
 
+def write_filtered(path, rows):
+    """Writes numbers, floats and strings in batches of 262,144 rows."""
+    numbers = np.random.default_rng(2).integers(0, 100, rows)
+    columns = {"number": numbers, "sorted": np.linspace(0, 1, rows)}
+    table = pa.table(columns | {"text": pa.array([f"value {n}" for n in range(100)]).take(pa.array(numbers))})
+    with ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=1 << 18)
+
+
+def filters(folder, rows):
+    path = str(Path(folder) / "filtered")
+    write_filtered(path, rows)
+    print("CPU time of filters on three columns, medians:")
+    for predicate, kept in PREDICATES.items():
+        times = {name: [] for name in FILTERS}
+        for _ in range(RUNS):
+            for name, read in FILTERS.items():
+                times[name] += run(read + CPU_TIME.format(path=path, form=predicate, calls=CALLS))
+        ours, theirs = (statistics.median(times[name]) * 1e3 for name in FILTERS)
+        print(f"{kept}: {ours:.2f} ms, pyarrow {theirs:.2f} ms, {ours / theirs:.2f}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, default=512, help="size of the table in MiB, uncompressed")
@@ -79,6 +128,7 @@ def main():
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         rows = arguments.mib * (1 << 20) // 64
+        filters(folder, rows)
         print("CPU time of reading one of eight columns, medians:")
         for form in ("file", "stream"):
             for codec in CODECS:

@@ -53,7 +53,7 @@ extern "C" {
 /* ---------------------------------------------------------------------------------- helpers --- */
 
 /* Initialises a crossdock_error: `crossdock_error err = CROSSDOCK_ERROR_INIT;` */
-#define CROSSDOCK_ERROR_INIT {sizeof(crossdock_error), 0, 0, NULL, NULL, NULL, NULL}
+#define CROSSDOCK_ERROR_INIT {sizeof(crossdock_error), 0, 0, NULL, NULL, NULL, NULL, 0, 0}
 
 /*
  * Releases an error and empties it, so that it can be passed to the next call.
@@ -63,6 +63,9 @@ extern "C" {
 static inline void crossdock_error_clear(crossdock_error* err) {
   if (err->release) err->release(err);
   err->code = CROSSDOCK_OK;
+  err->flags = 0;
+  err->offset = 0;
+  err->row = 0;
   err->message = NULL;
   err->details = NULL;
   err->release = NULL;
@@ -363,8 +366,8 @@ void crossdock_session_cancel(crossdock_session* session);
 /*
  * Batch streams of this library
  *
- * - The argument `call` of `get_next` may be NULL. `get_next` reads only the field `cancel` of
- *   `call`, once before each batch. All other settings come from the session.
+ * - The argument `call` of `get_next` may be NULL. `get_next` reads only the flag `cancel` of
+ *   `call`, once before each batch; the functions of the flag may be NULL. All other settings come from the session.
  * - Batches are on the session's device. If a format supports only host memory, or if a capsule is
  *   on another device, the host moves the batches to the session's device.
  * - `schema` of a batch is empty, and `buffer_sizes` is present. A batch may outlive the stream.
@@ -392,8 +395,8 @@ typedef struct crossdock_read_settings {
   void* progress_data;
   /*
    * Which of the following fields apply: CROSSDOCK_READ_COLUMNS, CROSSDOCK_READ_ROWS and
-   * CROSSDOCK_READ_LIMIT. Without these flags, all columns and rows are read. Capsules are always
-   * read completely.
+   * CROSSDOCK_READ_LIMIT; and CROSSDOCK_READ_DEVICE_ROWS. Without these flags, all columns and rows
+   * are read. Capsules are always read completely.
    */
   uint32_t flags;
   uint32_t reserved;
@@ -404,11 +407,20 @@ typedef struct crossdock_read_settings {
    * the end of the input do not exist, which is not an error. */
   const crossdock_row_range* rows;
   size_t n_rows;
-  uint64_t limit;      /* the maximum number of rows */
+  uint64_t limit;      /* the maximum number of rows of the result */
   uint64_t batch_rows; /* the maximum number of rows of a batch; 0: the batches of the input */
+  /* Comparisons, all of which a row must fulfil: a column, an operator (== != < <= > >=) and a value
+   * of the column's type, for example "day >= 2024-02-29" or "point.x < 1.5". A null fulfils no
+   * comparison. `rows` are positions before the filters. */
+  const crossdock_str* filters;
+  size_t n_filters;
 } crossdock_read_settings;
 
-#define CROSSDOCK_READ_LIMIT 4u
+/* Flags of crossdock_read_settings. They are none of the flags of crossdock_read_request. */
+#define CROSSDOCK_READ_LIMIT 65536u
+/* The number of a batch's rows may stay on the device (crossdock_batch.n_rows_device). Without this
+ * flag, the library waits for the number, and `n_rows_device` is NULL. */
+#define CROSSDOCK_READ_DEVICE_ROWS 131072u
 
 /*
  * [any-thread] Reads a file. A regular file is mapped. Other programs must not truncate it while
@@ -482,16 +494,33 @@ crossdock_code crossdock_session_read_capsules(crossdock_session* session, cross
                                                const crossdock_read_settings* settings, crossdock_batch_stream* out,
                                                crossdock_error* err);
 
+/*
+ * [any-thread] Returns the number of rows of a batch. If the number is on the device
+ * (crossdock_batch.n_rows_device), waits until the batch is ready, and reads the number.
+ *
+ * session: The session.
+ * batch:   A batch on a device of the host. Borrowed for the call.
+ * out:     Receives the number.
+ * err:     Receives the error. May be NULL.
+ *
+ * Returns CROSSDOCK_OK, or CROSSDOCK_BAD_DATA if the number is negative or above the length of the
+ * array.
+ */
+crossdock_code crossdock_session_count_rows(crossdock_session* session, const crossdock_batch* batch, uint64_t* out,
+                                            crossdock_error* err);
+
 /* ---------------------------------------------------------------------------------- writing --- */
 
 /*
  * Writers of this library
  *
+ * - `n_rows_device` of a batch may be set. If the format needs the number of rows, `write` waits
+ *   for it. If the number is negative or above the length of the array, `write` fails.
  * - `write` accepts batches with the writer's schema, on any device of the host. The host moves
  *   them to a device that the format supports. If `schema` of a batch is not empty, it must be
  *   equal to the writer's schema.
- * - The argument `call` of `write` and `finish` may be NULL. Both functions read only the field
- *   `cancel` of `call`. The argument `out` may be NULL if the format writes bytes.
+ * - The argument `call` of `write` and `finish` may be NULL. Both functions read only the flag
+ *   `cancel` of `call`; the functions of the flag may be NULL. The argument `out` may be NULL if the format writes bytes.
  * - If `write` fails, the output is discarded. The application must then only release the writer.
  */
 

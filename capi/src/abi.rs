@@ -133,6 +133,8 @@ abi! {
         n_rows: usize,
         limit: u64,
         batch_rows: u64,
+        filters: *const Str,
+        n_filters: usize,
     }
     struct WriteSettings = "crossdock_write_settings" {
         format: Str,
@@ -206,6 +208,7 @@ pub const CANDIDATE_CHOSEN: u32 = 0;
 pub const CANDIDATE_REFUSED: u32 = 1;
 pub const CANDIDATE_SHADOWED: u32 = 2;
 
-pub const READ_LIMIT: u32 = 4;
+pub const READ_LIMIT: u32 = 1 << 16;
+pub const READ_DEVICE_ROWS: u32 = 1 << 17;
 
 pub const SESSION_VALIDATE: u32 = 1;

@@ -17,7 +17,7 @@ pub fn from_host(error: HostError) -> Error {
         HostError::Plugin { source, .. }
         | HostError::Data { source, .. }
         | HostError::Device { source, .. } => {
-            let error = Error::new(source.code(), line);
+            let error = Error::new(source.code(), line).with_position_of(source);
             match source.details() {
                 Some(details) => error.with_details(details),
                 None => error,
@@ -33,6 +33,7 @@ fn from_refusal(refused: &Refused, line: String) -> Error {
         Refusal::Missing | Refusal::Unreadable(_) | Refusal::Copy(_) => Code::IO,
         Refusal::AbiVersion { .. }
         | Refusal::AbiRange { .. }
+        | Refusal::MissingInterface(_)
         | Refusal::StructSizes(_)
         | Refusal::Glibc { .. } => Code::VERSION,
         Refusal::Metadata(MetadataError::Damaged(_) | MetadataError::Bad(_))
@@ -49,5 +50,9 @@ fn from_refusal(refused: &Refused, line: String) -> Error {
         }
         reason => format!("refused: {}", reason.id()),
     };
-    Error::new(code, line).with_details(details)
+    let error = Error::new(code, line).with_details(details);
+    match &refused.reason {
+        Refusal::Create(cause) => error.with_position_of(cause),
+        _ => error,
+    }
 }

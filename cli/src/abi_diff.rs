@@ -104,6 +104,9 @@ fn changes(old: &Inspection, new: &Inspection) -> Vec<Change> {
     list.items("interface", &o.interfaces, &n.interfaces, users("its users"));
     list.items("format", &o.formats, &n.formats, users("users that read or write it"));
     list.items("encoding", &o.encodings, &n.encodings, users("users that decode it"));
+    list.items("requires", &o.required, &n.required, |added, _| {
+        added.then_some("hosts without the interface")
+    });
     list.sizes(&o.sizes, &n.sizes);
     list.items("needs", &old.needs.libraries, &new.needs.libraries, |added, library| {
         (added && !is_system_library(library)).then_some("hosts whose policy does not allow the library")

@@ -8,7 +8,7 @@ use clap::Args;
 use crossdock::convert::{Report, Stage};
 use crossdock::memory::Leak;
 use crossdock::sink::Output;
-use crossdock::{Host, Session};
+use crossdock::{Host, Predicate, Session};
 use serde_json::json;
 
 use super::options::{SessionArgs, is_standard, open_input, parse_option, to_options};
@@ -61,6 +61,11 @@ impl RowRanges {
     }
 }
 
+/// Parses a comparison.
+pub fn parse_filter(text: &str) -> Result<Predicate, String> {
+    Predicate::parse(text).map_err(|error| error.to_string())
+}
+
 #[derive(Args)]
 #[command(after_help = "\
 The format of IN is recognised by its first bytes, or by its file extension if these do not suffice. The format of OUT is
@@ -72,6 +77,7 @@ Examples:
   crossdock convert --via arrow-c-device a.arrow b.arrow   Export each batch to that format and import it again
   crossdock convert --columns name,price --json a.arrow b.arrow
   crossdock convert --rows 100:200 a.arrow b.arrow
+  crossdock convert --filter 'day >= 2024-02-29' --filter 'point.x < 1.5' a.arrow b.arrow
   crossdock convert a.arrow - | consumer
 
 --json prints one object, on standard error if OUT is standard output:
@@ -111,6 +117,11 @@ pub struct Convert {
     /// start. Several ranges are ascending and separated by commas
     #[arg(long, value_name = "A:B,...", value_parser = RowRanges::parse)]
     rows: Option<RowRanges>,
+    /// Converts only the rows that fulfil a comparison: a column, one of == != < <= > >=, and a value
+    /// of the column's type. May be given several times; all comparisons must hold. --rows are
+    /// positions before the filter
+    #[arg(long, value_name = "COMPARISON", value_parser = parse_filter)]
+    filter: Vec<Predicate>,
     /// The maximum number of rows to convert
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
@@ -200,6 +211,7 @@ impl Convert {
         if let Some(RowRanges(rows)) = self.rows {
             conversion = conversion.rows(rows);
         }
+        conversion = conversion.filter(self.filter);
         if let Some(rows) = self.limit {
             conversion = conversion.limit(rows);
         }

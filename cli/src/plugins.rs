@@ -142,6 +142,9 @@ fn chosen(candidate: &Candidate, plugin: &Plugin, explain: bool) -> String {
     );
     if explain {
         out += &format!("  found: {}\n", candidate.origin);
+        if !metadata.required.is_empty() {
+            out += &format!("  requires: {}\n", printable(&metadata.required.join(", ")));
+        }
         if plugin.is_isolated() {
             out += "  runs: in a separate process\n";
         }
@@ -149,7 +152,7 @@ fn chosen(candidate: &Candidate, plugin: &Plugin, explain: bool) -> String {
         let mut rows: Vec<Vec<String>> = Vec::new();
         for format in formats {
             let row =
-                vec![format!("    {}", format.name), format.endings.join(" "), format.description.clone()];
+                vec![format!("    {}", format.name), format.extensions.join(" "), format.description.clone()];
             if !rows.contains(&row) {
                 rows.push(row);
             }
@@ -177,7 +180,7 @@ fn json_format(format: &Format) -> Value {
         "description": format.description,
         "bytes": format.bytes,
         "capsules": format.capsules,
-        "endings": format.endings,
+        "extensions": format.extensions,
         "device_types": format.device_types,
         "options": format.options.iter().map(|o| json!({ "key": o.key, "description": o.description }))
             .collect::<Vec<_>>(),

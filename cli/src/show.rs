@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use crossdock::{ReadOptions, Scan, ScanOptions, ScanSource};
+use crossdock::{Predicate, ReadOptions, Scan, ScanOptions, ScanSource};
 
-use crate::convert::ColumnNames;
+use crate::convert::{ColumnNames, parse_filter};
 use crate::inspect_table::{json_schema, text_schema};
 use crate::options::{SessionArgs, is_standard, open_input, parse_option, to_options};
 use crate::output::{Failure, write_output};
@@ -32,6 +32,9 @@ pub struct Show {
     /// The columns to show, as in crossdock convert
     #[arg(long, value_name = "NAMES", value_parser = ColumnNames::parse)]
     columns: Option<ColumnNames>,
+    /// Shows only the rows that fulfil a comparison, as in crossdock convert
+    #[arg(long, value_name = "COMPARISON", value_parser = parse_filter)]
+    filter: Vec<Predicate>,
     /// Shows only the names and types of the columns
     #[arg(long)]
     schema: bool,
@@ -58,6 +61,7 @@ impl Show {
                 .columns
                 .clone()
                 .map(|ColumnNames(names)| names.into_iter().map(Into::into).collect()),
+            filter: self.filter.clone(),
             ..ReadOptions::default()
         };
         let source = match self.files.as_slice() {

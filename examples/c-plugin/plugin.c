@@ -57,7 +57,7 @@ static const ArrowDeviceType DEVICE_TYPES[] = {ARROW_DEVICE_CPU};
 #define FORMAT(n)                                                                                          \
   {.struct_size = sizeof(crossdock_format), .name = TEXT("csv"), .flags = CROSSDOCK_FORMAT_BYTES,      \
    .description = TEXT("comma-separated text (RFC 4180): columns of " CSV_TYPE_NAMES),                 \
-   .endings = EXTENSIONS, .n_endings = 1, .device_types = DEVICE_TYPES, .n_device_types = 1,                  \
+   .extensions = EXTENSIONS, .n_extensions = 1, .device_types = DEVICE_TYPES, .n_device_types = 1,                  \
    .options = OPTIONS, .n_options = n}
 static const crossdock_format READ_FORMAT = FORMAT(N_READ_OPTIONS), WRITE_FORMAT = FORMAT(N_WRITE_OPTIONS);
 
@@ -136,6 +136,7 @@ CROSSDOCK_EXPORT const crossdock_plugin_meta crossdock_plugin_meta_v1 = {
     .interfaces = CROSSDOCK_IMPORTER_ID " " CROSSDOCK_EXPORTER_ID " " CROSSDOCK_ENCODING_ID,
     .formats = "csv",
     .encodings = SCALED_ID,
+    .required = CROSSDOCK_HOST_MEMORY_ID,
     .description = "comma-separated text (read and write), and " SCALED_ID,
     .sizes = CROSSDOCK_META_SIZES_INIT,
 };

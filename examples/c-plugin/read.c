@@ -300,7 +300,8 @@ crossdock_code csv_open(crossdock_instance* instance, const crossdock_call* call
   before = uselocale(instance->c_locale);
   if (input->source && input->source->release) CROSSDOCK_MOVE(&r->source, input->source);
   else FAIL(r, CROSSDOCK_INVALID_ARGUMENT, "csv is read from a source, which is missing");
-  if (r->source.release && csv_parse_options(&r->task, &r->options, true, request->format, request->options, request->n_options)) start(r, request->schema);
+  if (check_call(&r->task) && request->reserved != 0) FAIL(r, CROSSDOCK_INVALID_ARGUMENT, "a reserved field of the read request is not 0");
+  if (r->task.code == CROSSDOCK_OK && r->source.release && csv_parse_options(&r->task, &r->options, true, request->format, request->options, request->n_options)) start(r, request->schema);
   uselocale(before);
   t.code = r->task.code;
   stream.private_data = r;

@@ -52,6 +52,12 @@ bool fail(task* t, crossdock_code code, const char* format, ...) {
   return false;
 }
 
+bool check_call(task* t) {
+  const crossdock_code code = CROSSDOCK_CHECK_CALL(t->call);
+  if (t->code != CROSSDOCK_OK) return false;
+  return code == CROSSDOCK_OK || fail(t, code, "the call has a reserved field that is not 0, or an unknown validation");
+}
+
 bool check_cancelled(task* t) {
   return !CROSSDOCK_IS_CANCELLED(t->call) || fail(t, CROSSDOCK_CANCELLED, "cancelled");
 }
@@ -84,7 +90,7 @@ bool reserve(task* t, buffer* b, size_t more) {
   if (b->block && grown.capacity <= b->capacity) return true;
   if (grown.capacity < 2 * b->capacity) grown.capacity = 2 * b->capacity;
   if (grown.capacity < 1024) grown.capacity = 1024;
-  t->code = memory->alloc(memory, CPU, grown.capacity, 64, NULL, &allocation, t->err);
+  t->code = memory->alloc(memory, CPU, grown.capacity, 64, NULL, 0, &allocation, t->err);
   if (t->code != CROSSDOCK_OK) return false;
   grown.block = allocation.block;
   grown.data = memory->host_address(memory, CPU, allocation.address, grown.capacity);
@@ -159,7 +165,7 @@ typedef struct column_data {
 static void release_column(struct ArrowArray* array) {
   column_data* data = array->private_data;
   const crossdock_host* host = data->host;
-  for (int i = 0; i < 3; i++) free_buffer(data->memory, &data->buffers[i], CROSSDOCK_FREE_LENT);
+  for (int i = 0; i < 3; i++) free_buffer(data->memory, &data->buffers[i], CROSSDOCK_FREE_EXPORTED);
   free(data);
   array->release = NULL;
   host->release(host); /* last, because this may destroy the host and its memory interface */

@@ -34,6 +34,7 @@ typedef struct task {
 /* Sets the error. In the message, '?' replaces bytes that are not printable. */
 bool fail(task* t, crossdock_code code, const char* format, ...) __attribute__((format(printf, 3, 4)));
 bool fail_no_memory(task* t);
+bool check_call(task* t); /* returns false if the call has unknown settings, or the task has failed */
 bool check_cancelled(task* t); /* returns false if the call was cancelled */
 void report_progress(task* t, uint64_t done, uint64_t total);
 
@@ -51,7 +52,7 @@ typedef struct buffer {
 
 bool reserve(task* t, buffer* b, size_t more); /* ensures capacity for `more` bytes after the used bytes */
 bool append(task* t, buffer* b, const void* data, size_t bytes);
-/* `flags` is CROSSDOCK_FREE_LENT if the memory was exported, else 0. */
+/* `flags` is CROSSDOCK_FREE_EXPORTED if the memory was exported, else 0. */
 void free_buffer(const crossdock_memory* memory, buffer* b, uint32_t flags);
 
 /* A new column. Its `buffers` have Arrow's order: first the validity bitmap, then bits, values or

@@ -183,7 +183,7 @@ crossdock_code csv_begin(crossdock_instance* instance, const crossdock_call* cal
   w->row = 1;
   if (sink && sink->release) CROSSDOCK_MOVE(&w->sink, sink);
   else FAIL(w, CROSSDOCK_INVALID_ARGUMENT, "csv is written to a sink, which is missing");
-  if (w->sink.release && csv_parse_options(&w->task, &w->options, false, format, options, n_options)) write_header(w, schema);
+  if (check_call(&w->task) && w->sink.release && csv_parse_options(&w->task, &w->options, false, format, options, n_options)) write_header(w, schema);
   t.code = w->task.code;
   result.private_data = w;
   if (t.code == CROSSDOCK_OK) SET(out, result);
@@ -210,7 +210,7 @@ crossdock_code csv_plan(crossdock_instance* instance, const crossdock_call* call
   csv_options unused;
   crossdock_column_plan* columns;
   (void)from;
-  if (!csv_parse_options(&t, &unused, false, format, options, n_options)) return t.code;
+  if (!check_call(&t) || !csv_parse_options(&t, &unused, false, format, options, n_options)) return t.code;
   columns = calloc((size_t)schema->n_children + 1, sizeof *columns);
   if (!columns) return fail_no_memory(&t), t.code;
   plan.columns = plan.private_data = columns;

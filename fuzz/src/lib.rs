@@ -28,6 +28,8 @@ pub fn session(name: &'static str, interfaces: &'static str, entry: &'static abi
         interfaces,
         formats: "",
         encodings: "",
+        requires: "",
+        api_range: abi::API_RANGE,
     };
     let search = Search::nowhere().linked(LinkedPlugin::new(entry, about.meta()));
     let backend = Backend::builder().untouchable(true).limit_bytes(BUDGET_BYTES).build();

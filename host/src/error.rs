@@ -110,6 +110,29 @@ impl Error {
         }
     }
 
+    /// The error of the plugin interface that led to this error, if there is one. It states the
+    /// position in the input and whether another attempt may succeed, if they are known.
+    pub fn api_error(&self) -> Option<&ApiError> {
+        match self {
+            Self::Plugin { source, .. } | Self::Data { source, .. } | Self::Device { source, .. } => {
+                Some(source)
+            }
+            _ => None,
+        }
+    }
+
+    /// The error as one of the plugin interface: the same code, position and details, and the
+    /// message of [`Self::one_line`].
+    pub fn to_api_error(&self) -> ApiError {
+        let error = ApiError::new(self.code(), self.one_line());
+        let Some(source) = self.api_error() else { return error };
+        let error = error.with_position_of(source);
+        match source.details() {
+            Some(details) => error.with_details(details),
+            None => error,
+        }
+    }
+
     /// The error and its sources in one line, separated by colons, without control characters.
     pub fn one_line(&self) -> String {
         let mut line = self.to_string();

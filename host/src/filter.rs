@@ -1,11 +1,10 @@
 //! Filters: conditions on rows, which importers may use and the host applies.
 
 use arrow_schema::{DataType, Schema};
-use crossdock_arrays::filter::{self, Comparison, Constant, Literal, Operator, compared_type};
-use crossdock_arrays::layout::format_of;
+use crossdock_arrays::filter::{self, Comparison, Literal, Operator};
 use crossdock_arrays::{DeviceBatch, Projection};
 use crossdock_memory::Stream;
-use crossdock_plugin_api::{self as api, Error as ApiError, Result as ApiResult, abi};
+use crossdock_plugin_api::{self as api, Error as ApiError, Result as ApiResult};
 
 use crate::error::{Error, Result};
 use crate::selection::ColumnName;
@@ -92,7 +91,7 @@ impl Condition {
                     error.message()
                 ))
             })?;
-        let data_type = compared_type(data_type).clone();
+        let data_type = data_type.clone();
         let predicate = filter::Predicate { path: indices, comparison };
         Ok(Self { path: path.to_vec(), predicate, data_type })
     }
@@ -104,22 +103,7 @@ impl Condition {
 
     /// The condition for an importer; `None` if it is no comparison of values.
     pub fn for_importer(&self) -> Option<api::Predicate> {
-        let Comparison::With(operator, constant) = &self.predicate.comparison else { return None };
-        let comparison = match operator {
-            Operator::Equal => abi::COMPARE_EQUAL,
-            Operator::NotEqual => abi::COMPARE_NOT_EQUAL,
-            Operator::Less => abi::COMPARE_LESS,
-            Operator::LessEqual => abi::COMPARE_LESS_EQUAL,
-            Operator::Greater => abi::COMPARE_GREATER,
-            Operator::GreaterEqual => abi::COMPARE_GREATER_EQUAL,
-        };
-        let format = match (&self.data_type, constant) {
-            (DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View, _) => "u".into(),
-            (_, Constant::Bytes(_)) => "z".into(),
-            (other, _) => format_of(other).ok()?,
-        };
-        let literal = api::Literal { format: format.into_owned(), bytes: constant.bytes() };
-        Some(api::Predicate { column: self.path.clone(), comparison, literal })
+        self.predicate.comparison.for_importer(self.path.clone(), &self.data_type)
     }
 }
 

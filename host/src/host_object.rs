@@ -19,6 +19,17 @@ pub(crate) fn session_is_closed() -> Error {
     Error::invalid_argument("the session that would decode the array is closed")
 }
 
+/// The ids of the interfaces that the host offers to plugins. Isolated plugins have the same ones.
+pub(crate) const INTERFACES: [&CStr; 7] = [
+    abi::HOST_MEMORY_ID,
+    abi::HOST_LOG_ID,
+    abi::HOST_SESSION_ID,
+    abi::HOST_DECODE_ID,
+    abi::HOST_KERNELS_ID,
+    abi::HOST_LOADER_ID,
+    abi::HOST_TASKS_ID,
+];
+
 /// The host's own reference to the host object of one instance.
 pub(crate) struct HostObject(Arc<Shared>);
 

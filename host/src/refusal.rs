@@ -85,6 +85,10 @@ pub enum Refusal {
         "the plugin requires ABI versions {range}, but this host has {host}: get the plugin's build for this host"
     )]
     AbiRange { range: semver::VersionReq, host: semver::Version },
+    #[error(
+        "the plugin requires '{0}', which this host does not offer: use a newer host, or a plugin for this one"
+    )]
+    MissingInterface(String),
     #[error("the plugin was built with other struct sizes: {0}")]
     StructSizes(String),
     #[error("the plugin is in '{}', expected a folder below one of the policy's `folders`: {folders}", got.display())]
@@ -168,6 +172,7 @@ impl Refusal {
             Self::Metadata(MetadataError::Bad(_)) => "bad-metadata",
             Self::AbiVersion { .. } | Self::Metadata(MetadataError::OtherAbi(..)) => "abi-version",
             Self::AbiRange { .. } => "abi-range",
+            Self::MissingInterface(_) => "missing-interface",
             Self::StructSizes(_) => "struct-sizes",
             Self::Folder { .. } => "folder",
             Self::Copy(_) => "copy",

@@ -271,7 +271,7 @@ impl<'a> Registry<'a> {
     ) -> Result<Option<Choice>> {
         let hits: Vec<_> = all
             .iter()
-            .filter(|c| c.format.endings.iter().any(|extension| has_extension(name, extension)))
+            .filter(|c| c.format.extensions.iter().any(|extension| has_extension(name, extension)))
             .cloned()
             .collect();
         if !hits.is_empty() {
@@ -305,7 +305,7 @@ fn one(mut hits: Vec<Choice>, why: &str, way: Way) -> Result<Choice> {
 }
 
 fn with_extensions(choice: &Choice) -> String {
-    match choice.format.endings.as_slice() {
+    match choice.format.extensions.as_slice() {
         [] => choice.format.name.clone(),
         extensions => format!("{} ({})", choice.format.name, extensions.join(" ")),
     }

@@ -109,6 +109,8 @@ fn host_of(name: &'static str, entry: &'static abi::PluginEntry) -> Host {
         interfaces: "",
         formats: "",
         encodings: "",
+        requires: "",
+        api_range: abi::API_RANGE,
     };
     Host::builder().search(Search::nowhere().linked(LinkedPlugin::new(entry, about.meta()))).build().unwrap()
 }

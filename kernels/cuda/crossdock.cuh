@@ -33,9 +33,11 @@ typedef struct crossdock_arg {
 
 typedef struct crossdock_kernel_args {
   uint64_t n_args;
-  crossdock_code (*host_twin)(const crossdock_arg* args, size_t n_args);
+  crossdock_code (*host_function)(const crossdock_arg* args, size_t n_args);
+  const crossdock_arg* all_args;
+  const crossdock_arg* host_args;
   crossdock_arg args[CROSSDOCK_MAX_KERNEL_ARGS];
 } crossdock_kernel_args;
 
 static_assert(sizeof(u8) == 1 && sizeof(u16) == 2 && sizeof(u32) == 4 && sizeof(u64) == 8, "fixed widths");
-static_assert(sizeof(crossdock_arg) == 24 && sizeof(crossdock_kernel_args) == 4048, "the layout of crossdock.h");
+static_assert(sizeof(crossdock_arg) == 24 && sizeof(crossdock_kernel_args) == 4064, "the layout of crossdock.h");

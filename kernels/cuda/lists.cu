@@ -146,3 +146,41 @@ KERNEL(crossdock_name_elements) {
     }
   }
 }
+
+// Copies the bytes of gathered lists of bytes. The bytes of a null list are 0.
+KERNEL(crossdock_gather_bytes) {
+  PARAMS(BEGINS, BEGIN_WIDTH, BEGIN_SIGNED, OFFSETS, OFFSET_WIDTH, VALIDITY, FIRST, DATA, TO);
+  FIND_JOB;
+  Integers begins = integers(job, BEGINS);
+  Bytes offsets = job.read(OFFSETS), validity = job.read(VALIDITY), data = job.read(DATA);
+  Target to = job.write(TO);
+  u32 width = offset_width(job.value(OFFSET_WIDTH));
+  u64 first = job.value(FIRST), n = to.len;
+  if (width == 0 || offsets.len / width < 2) return;
+  u64 lists = min64(offsets.len / width - 1, begins.n());
+  if (lists == 0) return;
+  Bytes ends = {offsets.at + width, lists * width};
+#pragma unroll 1
+  for (u64 part = job.thread / 32 * ELEMENTS_EACH; part < n; part += job.threads / 32 * ELEMENTS_EACH) {
+    // The bytes `part..stop` belong to the lists from `low` to `last`.
+    u64 stop = min64(n, part + ELEMENTS_EACH);
+    u64 low = first_at_least(ends, width, false, 0, lists, part + 1);
+    u64 last = first_at_least(ends, width, false, low, lists, stop);
+#pragma unroll 1
+    for (u64 place = part + threadIdx.x % 32; place < stop; place += 32) {
+      u64 high = last;
+#pragma unroll 1
+      while (low < high) {
+        u64 middle = low + (high - low) / 2;
+        if ((u64)integer_at(ends, middle, width, false) > place) {
+          high = middle;
+        } else {
+          low = middle + 1;
+        }
+      }
+      u64 i = min64(low, lists - 1);
+      u64 at = (u64)begins[i] + (place - (u64)integer_at(offsets, i, width, false));
+      store(to.at + place, is_set(validity, first + i) ? byte_at(data, at) : (u8)0);
+    }
+  }
+}

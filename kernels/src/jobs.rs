@@ -1,6 +1,6 @@
 //! Collects jobs, and launches each kernel once for many of them.
 
-use crossdock_memory::{Arg, Buffer, BufferMut, Error, Result, Stream, WriteRange};
+use crossdock_memory::{Arg, Buffer, BufferMut, Error, LaunchSize, Result, Stream, WriteRange};
 use crossdock_plugin_api::abi;
 
 use crate::Cells;
@@ -241,10 +241,10 @@ impl Queue<'_> {
     }
 
     fn launch_one(&self, stream: &Stream, blocks: u32, args: &mut [Arg<'_>]) -> Result<()> {
-        let grid = abi::Grid { blocks, threads: THREADS as u32, shared_bytes: 0, reserved: 0 };
+        let size = LaunchSize::new(blocks, THREADS as u32);
         // SAFETY: the arguments are jobs with heads, and `push` checked each job against the
         // kernel's row. Each written range was borrowed mutably when its job was added, and `Jobs`
         // requires that the ranges are disjoint.
-        unsafe { stream.launch_by_name(&self.row.host, grid, args) }
+        unsafe { stream.launch_by_name(&self.row.host, &size, args) }
     }
 }

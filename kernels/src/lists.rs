@@ -3,9 +3,9 @@
 use crossdock_memory::{Buffer, BufferMut, Result};
 
 use crate::jobs::{JobArg, warps_of};
-use crate::rows::{ADD_SIZES, MEASURE_LISTS, NAME_ELEMENTS, PLACE_LISTS};
+use crate::rows::{ADD_SIZES, GATHER_BYTES, MEASURE_LISTS, NAME_ELEMENTS, PLACE_LISTS};
 use crate::words::check_offset_width;
-use crate::{Checks, Integers, bits};
+use crate::{Checks, Integers, Source, bits};
 
 /// Number of elements that a warp processes at a time, as in `lists.cu`.
 const ELEMENTS_EACH: usize = 1024;
@@ -133,5 +133,36 @@ impl<'a> Checks<'a> {
         ];
         let args = begins.args_by_width()?.into_iter().chain(others);
         self.push(&NAME_ELEMENTS, warps_of(n.div_ceil(ELEMENTS_EACH)), args)
+    }
+
+    /// Copies the bytes of gathered lists of bytes, `n` bytes from byte `at` of `to` on. List `i`
+    /// begins at `begins[i]` in `data`, and has bytes `offsets[i]..offsets[i + 1]` after gathering.
+    /// Offsets have 4 or 8 bytes and do not descend. The bytes of a null list (`validity`: bitmap
+    /// and its first bit) are 0, and so are bytes outside of `data`.
+    #[allow(clippy::too_many_arguments)]
+    pub fn gather_bytes(
+        &mut self,
+        begins: Integers<'a>,
+        offsets: (&'a Buffer, usize),
+        validity: Option<(&'a Buffer, usize)>,
+        data: Source<'a>,
+        to: &mut BufferMut,
+        at: usize,
+        n: usize,
+    ) -> Result<()> {
+        let (offsets, offset_width) = offsets;
+        check_offset_width(offset_width)?;
+        let [bits, first] = bits::optional_args(validity, begins.len, begins.buffer);
+        let bytes = begins.len.saturating_add(1).saturating_mul(offset_width);
+        let others = [
+            JobArg::Read(offsets, 0, bytes),
+            JobArg::Value(offset_width as u64),
+            bits,
+            first,
+            data.arg(1),
+            JobArg::write(to, at, n)?,
+        ];
+        let args = begins.args_by_width()?.into_iter().chain(others);
+        self.push(&GATHER_BYTES, warps_of(n.div_ceil(ELEMENTS_EACH)), args)
     }
 }

@@ -93,6 +93,10 @@ kernels! {
     GATHER c"crossdock_gather" (
         from: Read, first: Value, width: Value, to: Write
     ) [size: Value, stride: Value];
+    GATHER_BYTES c"crossdock_gather_bytes" (
+        begins: Read, begin_width: Value, begin_signed: Value, offsets: Read, offset_width: Value,
+        validity: Read, first: Value, data: Read, to: Write
+    ) [];
     CHECK_INDICES c"crossdock_check_indices" (
         keys: Read, width: Value, signed: Value, validity: Read, first: Value, limit: Value,
         cell: Write

@@ -10,13 +10,21 @@
  *
  *   sizes     A struct that can grow begins with `struct_size`, its size in bytes. The side that
  *             fills in the struct sets it. In crossdock_plugin_entry and crossdock_plugin_meta, a
- *             magic number precedes `struct_size`.
+ *             magic number precedes `struct_size`, and in crossdock_cancel, the flag does.
  *             Within an ABI version, fields are only appended. The fields of the version's first
  *             release are always present. Read a field that was added later only if `struct_size`
  *             covers it (CROSSDOCK_HAS).
  *             A struct without a `struct_size` never changes.
- *             Sizes are in bytes. Reserved fields and padding must be set to 0 and must not be
- *             read. Function pointers are non-NULL unless documented as nullable.
+ *             Sizes are in bytes. Function pointers are non-NULL unless documented as nullable.
+ *   flags     These rules apply to flags, enumerations and reserved fields:
+ *             In a request (arguments, and structs that the caller passes to a function), the
+ *             callee rejects a bit or a value that it does not know with CROSSDOCK_UNSUPPORTED, and
+ *             names it. The flags of crossdock_read_request and of `free` are exceptions.
+ *             In a description or a result, the reader ignores a bit that it does not know, unless
+ *             the description of the field says otherwise.
+ *             Reserved fields are 0. In a request, the callee rejects another value with
+ *             CROSSDOCK_INVALID_ARGUMENT. In a description or a result, the reader ignores it.
+ *             Padding is 0 and must not be read.
  *   borrowing A pointer or crossdock_str argument is borrowed for the length of the call, unless
  *             the function is documented to take ownership. This also applies to crossdock_call
  *             structs, schemas, options and names. A callee that needs a value after the call must
@@ -53,6 +61,10 @@
  *             sets it, and restores the previous context before it returns.
  *   memory    An address is valid on its own device. Code on the host can dereference device memory
  *             only at the address that crossdock_memory.host_address returns.
+ *   fork      In a child process after `fork`, the objects, instances and hosts of the parent may
+ *             only be released: call no functions except `release`, `destroy` and those that free
+ *             or destroy. They release no device memory there. A host that is created in the child
+ *             is a new host with its own instances.
  *   unwinding No function may unwind: a Rust panic, a C++ exception or a longjmp must not leave it.
  *             In C++, wrap each function body in CROSSDOCK_GUARD or CROSSDOCK_GUARD_OR (end of this
  *             file).
@@ -80,9 +92,14 @@ extern "C" {
  * the addition. An incompatible change gets a new version. Hosts and plugins reject each other if
  * their versions differ. */
 #define CROSSDOCK_ABI_MAJOR 0
-#define CROSSDOCK_ABI_MINOR 2
-/* The value of crossdock_plugin_meta.api_range for a plugin that is built against this file. */
-#define CROSSDOCK_API_RANGE "^0.2.0"
+#define CROSSDOCK_ABI_MINOR 3
+/* The number of the additions to this version: a release that appends fields or adds constants or
+ * interfaces increments it. The description of an addition names the first version that has it. */
+#define CROSSDOCK_ABI_PATCH 0
+/* The value of crossdock_plugin_meta.api_range for a plugin that is built against this file and
+ * checks that additions are present before it uses them. A plugin that cannot work without an
+ * addition states the first version that has it, such as "^0.3.1". */
+#define CROSSDOCK_API_RANGE "^0.3.0"
 
 /* Whether the struct at `object` includes all of `field`. */
 #define CROSSDOCK_HAS(object, field) \
@@ -216,16 +233,23 @@ typedef int32_t crossdock_code;
 #define CROSSDOCK_PANICKED 9         /* a panic was caught; the instance accepts only releases now */
 #define CROSSDOCK_INTERNAL 10        /* a bug in the component that returns it */
 
+#define CROSSDOCK_ERROR_RETRY 1u      /* the same call may succeed later */
+#define CROSSDOCK_ERROR_HAS_OFFSET 2u /* `offset` is known */
+#define CROSSDOCK_ERROR_HAS_ROW 4u    /* `row` is known */
+
 /* An error. The caller sets `struct_size` and zeroes the other fields. After a failure, the caller
- * reads `message` and `details`, then calls `release` if `release` is not NULL. */
+ * reads the fields that it needs, then calls `release` if `release` is not NULL. A function that
+ * returns the error of a function that it called keeps `flags`, `offset` and `row`. */
 typedef struct crossdock_error {
   size_t struct_size;
   crossdock_code code; /* the code that the function returns */
-  int32_t reserved;
+  uint32_t flags;      /* CROSSDOCK_ERROR_* */
   const char* message; /* one line: who, what, expected, got; UTF-8, NUL-terminated */
   const char* details; /* further text, or NULL; UTF-8, NUL-terminated */
   void (*release)(struct crossdock_error*);
   void* private_data;
+  uint64_t offset; /* the position in the input, in bytes, if CROSSDOCK_ERROR_HAS_OFFSET is set */
+  uint64_t row;    /* the row of the input, if CROSSDOCK_ERROR_HAS_ROW is set; the first row is 0 */
 } crossdock_error;
 
 /* ------------------------------------------------------------------------------ basic types --- */
@@ -269,7 +293,7 @@ typedef struct crossdock_block crossdock_block;
  * If a batch or an encoded buffer was passed between host and plugin, the consumer must not release
  * it before all of the consumer's work on its memory has completed (see
  * crossdock_memory.call_after), because the producer frees the memory without waiting. This rule
- * does not apply to consumers of arrays in capsules (see CROSSDOCK_FREE_LENT). */
+ * does not apply to consumers of arrays in capsules (see CROSSDOCK_FREE_EXPORTED). */
 typedef struct crossdock_batch {
   size_t struct_size;
   struct ArrowDeviceArray array;
@@ -282,6 +306,19 @@ typedef struct crossdock_batch {
   /* The key-value metadata of this batch, encoded as ArrowSchema.metadata, or NULL. Valid as long
    * as the array. */
   const char* metadata;
+  /* The address of the number of rows, or NULL. Producers that know this number only on the device
+   * set it. The address is on the device of the array, a multiple of 8, valid as long as the array,
+   * and the number is ready when the array is. `array.array.length` is then a capacity: all arrays
+   * and `buffer_sizes` describe this many rows, and the number of rows is 0 to the capacity. The
+   * contents of the rows behind the number are undefined, including their offsets, and
+   * `null_count` is 0 or -1 unless it is correct for all rows of the capacity.
+   *
+   * Only the batches of crossdock_batch_stream.get_next, and the batches that
+   * crossdock_writer.write receives for a format with CROSSDOCK_FORMAT_DEVICE_ROWS, may have such
+   * an address. In all other batches it is NULL. The consumer compares the number with the capacity
+   * before it uses the number. It reads the number only when it needs the length, because the read
+   * waits for the device. */
+  const int64_t* n_rows_device;
 } crossdock_batch;
 
 /* A foreign object and its type. `name` is the name that Python capsules with such objects have:
@@ -361,6 +398,29 @@ typedef struct crossdock_sink {
 
 /* --------------------------------------------------------------------------------- one call --- */
 
+/* A request of the caller to stop. Valid for the call. The functions are [any-thread]. */
+typedef struct crossdock_cancel {
+  /* Not 0: stop. Another thread may change it during the call, so read it atomically. */
+  uint32_t is_set;
+  uint32_t reserved;
+  size_t struct_size;
+  /* Waits until the flag is set, but not longer than `milliseconds`.
+   * @return 1 if the flag is set, else 0 */
+  uint32_t (*wait)(const struct crossdock_cancel*, uint32_t milliseconds);
+  /* Calls function(data) once on another thread when the flag is set, also if it is set already.
+   * Use it to wake a thread that waits for something else. The function must return soon, must not
+   * wait for other threads, and must not call `subscribe` or `unsubscribe`. Each subscription must
+   * be ended with `unsubscribe` before the call returns, also after the function was called.
+   * @param data    valid until `unsubscribe` has returned
+   * @param out_id  the subscription, for `unsubscribe` */
+  crossdock_code (*subscribe)(const struct crossdock_cancel*, void (*function)(void* data), void* data, uint64_t* out_id,
+                              crossdock_error* err);
+  /* Ends a subscription. If its function is running, waits until the function has returned. After
+   * that, the function is not called any more. */
+  void (*unsubscribe)(const struct crossdock_cancel*, uint64_t id);
+  void* private_data;
+} crossdock_cancel;
+
 /* The settings of a call. All calls for one stream or one writer have the same `device`, with which
  * the stream or writer was opened. The other settings may differ between calls. */
 typedef struct crossdock_call {
@@ -376,9 +436,11 @@ typedef struct crossdock_call {
    * Therefore record an event for a result before you pass the result as an input or in a capsule.
    * Tensors, as inputs and as results, are ready for work that is enqueued on this stream later. */
   crossdock_stream* stream;
-  /* A flag, or NULL. Read it atomically at least once per batch or every 100 ms. If it is not 0,
-   * stop and return CROSSDOCK_CANCELLED. */
-  const uint32_t* cancel;
+  /* The flag with which the caller cancels the call, or NULL. Read it at least once per batch or
+   * every 100 ms (CROSSDOCK_IS_CANCELLED). If it is set, stop and return CROSSDOCK_CANCELLED. If a
+   * function of the host fails with CROSSDOCK_CANCELLED, return this error. A call that blocks for
+   * longer than 100 ms, other than in a function of the host, subscribes to the flag. */
+  const crossdock_cancel* cancel;
   /* Reports progress. Nullable. [any-thread]
    * @param progress_data  the field `progress_data`
    * @param bytes_done     bytes of input processed so far; at the end of a stream, all bytes that
@@ -400,9 +462,17 @@ typedef struct crossdock_call {
 /* Also validate the contents of buffers: offsets, indices, UTF-8. */
 #define CROSSDOCK_VALIDATE_FULL 1
 
+/* The code with which a function must reject a call that this file does not define: a reserved
+ * field that is not 0, or an unknown value of `validate`. CROSSDOCK_OK for every other call. */
+#define CROSSDOCK_CHECK_CALL(call)                                               \
+  (!CROSSDOCK_HAS(call, reserved)                ? CROSSDOCK_OK                  \
+   : (call)->reserved != 0                       ? CROSSDOCK_INVALID_ARGUMENT    \
+   : (call)->validate > CROSSDOCK_VALIDATE_FULL  ? CROSSDOCK_UNSUPPORTED         \
+                                                 : CROSSDOCK_OK)
+
 /* Whether the caller has cancelled the call. Requires GCC or Clang. */
 #define CROSSDOCK_IS_CANCELLED(call) \
-  (CROSSDOCK_HAS(call, cancel) && (call)->cancel && __atomic_load_n((call)->cancel, __ATOMIC_RELAXED) != 0)
+  (CROSSDOCK_HAS(call, cancel) && (call)->cancel && __atomic_load_n(&(call)->cancel->is_set, __ATOMIC_RELAXED) != 0)
 
 /* ------------------------------------------------------------ interfaces: tables in and out --- */
 
@@ -481,6 +551,10 @@ typedef struct crossdock_option_info {
  * inputs of formats with this flag twice: predicates have the types of the schema that it reads
  * first. */
 #define CROSSDOCK_FORMAT_FILTERS 4u
+/* The writers accept batches whose number of rows is on the device (crossdock_batch.n_rows_device)
+ * and write only these rows. Without this flag, the host reads the number and passes these rows.
+ * The host also does this if a column has another layout than values of a fixed width. */
+#define CROSSDOCK_FORMAT_DEVICE_ROWS 16u
 
 /* A format that an importer reads or an exporter writes. Valid as long as the instance. */
 typedef struct crossdock_format {
@@ -491,8 +565,8 @@ typedef struct crossdock_format {
   uint32_t reserved;
   const crossdock_magic* magics; /* alternatives; none: the format is not recognised by its bytes */
   size_t n_magics;
-  const crossdock_str* endings; /* file extensions: ".arrow"; "-" for standard output */
-  size_t n_endings;
+  const crossdock_str* extensions; /* file extensions: ".arrow"; "-" for standard output */
+  size_t n_extensions;
   const crossdock_str* capsules; /* the names of the capsules that it reads or writes */
   size_t n_capsules;
   const ArrowDeviceType* device_types; /* device types of the batches; none: any */
@@ -1008,30 +1082,44 @@ typedef struct crossdock_arg {
   uint32_t reserved;
 } crossdock_arg;
 
+/* A flag of a kernel: a launch may have more than CROSSDOCK_MAX_KERNEL_ARGS arguments, because the
+ * CUDA kernel reads them from crossdock_kernel_args.all_args if this is not NULL. */
+#define CROSSDOCK_KERNEL_MANY_ARGS 1u
+
 /* A kernel: a function with an implementation for each kind of device. */
 typedef struct crossdock_kernel {
   size_t struct_size;
   const char* name; /* the name of the function in `image` */
   /* The CPU implementation, which runs on host devices. Addresses in `args` can be dereferenced.
    * @return CROSSDOCK_OK or another code */
-  crossdock_code (*host_twin)(const crossdock_arg* args, size_t n_args);
+  crossdock_code (*host_function)(const crossdock_arg* args, size_t n_args);
   /* The CUDA image: a fatbin, a cubin, PTX or a crossdock_image_set; NULL for none. Its function
    * `name` has one parameter of type crossdock_kernel_args. The image must be a constant of the
    * plugin or of the host (crossdock_host_kernels), because the host identifies it by its address
    * after the first launch. */
   const void* image;
   size_t image_bytes;
+  uint32_t flags; /* 0 or CROSSDOCK_KERNEL_MANY_ARGS */
+  uint32_t reserved;
 } crossdock_kernel;
 
+/* The maximum number of arguments of a launch, unless the kernel has CROSSDOCK_KERNEL_MANY_ARGS. */
 #define CROSSDOCK_MAX_KERNEL_ARGS 168
 
 /* The parameter of a CUDA kernel, passed by value. It fits in the 4096 bytes that CUDA permits for
- * the parameters of a launch. A kernel must read only the first `n_args` elements of `args`. */
+ * the parameters of a launch. If a launch has more than CROSSDOCK_MAX_KERNEL_ARGS arguments, `args`
+ * contains the first of them, and `all_args` is the address of all of them in the memory of the
+ * device, valid until the kernel has run. Otherwise `all_args` is NULL, and a kernel must read only
+ * the first `n_args` elements of `args`. */
 typedef struct crossdock_kernel_args {
   uint64_t n_args;
   /* The host address of the CPU implementation, for drivers that simulate a device. Unused on a
    * device. */
-  crossdock_code (*host_twin)(const crossdock_arg* args, size_t n_args);
+  crossdock_code (*host_function)(const crossdock_arg* args, size_t n_args);
+  const crossdock_arg* all_args;
+  /* The host address of the arguments if `all_args` is not NULL, for drivers that simulate a
+   * device. Unused on a device. */
+  const crossdock_arg* host_args;
   crossdock_arg args[CROSSDOCK_MAX_KERNEL_ARGS];
 } crossdock_kernel_args;
 
@@ -1060,13 +1148,22 @@ typedef struct crossdock_image_set {
   uint32_t reserved; /* 0 */
 } crossdock_image_set;
 
-/* The size of a launch. */
-typedef struct crossdock_grid {
-  uint32_t blocks;
-  uint32_t threads; /* per block */
-  uint32_t shared_bytes;
+/* The size of a launch, in the dimensions x, y and z. Host devices ignore it, but the host checks
+ * it on every device:
+ *   blocks   at most 2147483647, 65535 and 65535; in each dimension at least 1
+ *   threads  at most 1024, 1024 and 64, and 1024 in total; in each dimension at least 1
+ *   cluster  divides `blocks` in each dimension, at most 8 in total; 0, 0, 0 for no clusters
+ * A launch with clusters returns CROSSDOCK_UNSUPPORTED on a CUDA device whose compute capability is
+ * less than 9.0. */
+typedef struct crossdock_launch {
+  size_t struct_size;
+  uint32_t blocks[3];
+  uint32_t threads[3]; /* per block */
+  uint32_t cluster[3]; /* blocks per cluster */
+  uint32_t shared_bytes; /* dynamic shared memory per block */
+  uint32_t flags; /* 0 */
   uint32_t reserved;
-} crossdock_grid;
+} crossdock_launch;
 
 #define CROSSDOCK_HOST_KERNELS_ID "crossdock.host.kernels/1"
 #define CROSSDOCK_HOST_KERNEL_THREADS 256u
@@ -1083,8 +1180,9 @@ typedef struct crossdock_grid {
  * kernel's arguments. The head is a CROSSDOCK_ARG_VALUE. The upper 32 bits of its value are the
  * number of arguments of the job, including the head. The lower 32 bits are the end of the job's
  * range of blocks. The range of the first job begins at block 0, and each further range begins at
- * the end of the previous range. The last job's range ends at `grid.blocks`. Each job has at least
- * one block. `grid.threads` is CROSSDOCK_HOST_KERNEL_THREADS, and `grid.shared_bytes` is 0.
+ * the end of the previous range. The last job's range ends at `blocks[0]` of the launch. Each job
+ * has at least one block. The launch has CROSSDOCK_HOST_KERNEL_THREADS threads per block in the
+ * dimension x, 1 block and 1 thread in the dimensions y and z, no clusters and no shared bytes.
  * No two jobs of a launch write the same bytes. */
 typedef struct crossdock_host_kernels {
   size_t struct_size;
@@ -1107,7 +1205,7 @@ typedef struct crossdock_host_kernels {
 
 /* A flag of `free`: the block was exported in a capsule, so the host waits for all device work in
  * flight before it frees the block. A host treats unknown flags like this flag. */
-#define CROSSDOCK_FREE_LENT 1u
+#define CROSSDOCK_FREE_EXPORTED 1u
 
 #define CROSSDOCK_HOST_MEMORY_ID "crossdock.host.memory/1"
 
@@ -1135,11 +1233,13 @@ typedef struct crossdock_memory {
    * device's addresses.
    * @param bytes      may be 0
    * @param alignment  a power of two up to 2 MiB, or 0 for the default
+   * @param flags      0
    * @param out        the allocation; release it with `free`
    * @return CROSSDOCK_UNSUPPORTED for ARROW_DEVICE_CUDA_MANAGED, because managed memory can be read
    *         and copied, but not allocated */
   crossdock_code (*alloc)(const struct crossdock_memory*, crossdock_device device, size_t bytes, size_t alignment,
-                          crossdock_stream* stream, crossdock_allocation* out, crossdock_error* err);
+                          crossdock_stream* stream, uint32_t flags, crossdock_allocation* out,
+                          crossdock_error* err);
   /* Allocates pinned host memory, which devices can copy from and to at full speed. If no device
    * needs pinned memory, the memory is ordinary host memory.
    * @param out  the allocation; release it with `free` */
@@ -1147,7 +1247,7 @@ typedef struct crossdock_memory {
                                  crossdock_error* err);
   /* Frees a block when all events have occurred.
    * @param uses   events that follow the last uses of the block; borrowed
-   * @param flags  0 or CROSSDOCK_FREE_LENT */
+   * @param flags  0 or CROSSDOCK_FREE_EXPORTED */
   void (*free)(const struct crossdock_memory*, crossdock_block*, crossdock_event* const* uses, size_t n_uses,
                uint32_t flags);
 
@@ -1157,18 +1257,23 @@ typedef struct crossdock_memory {
   /* Enqueues an operation that sets `bytes` bytes at `to` to `value`. */
   crossdock_code (*fill)(const struct crossdock_memory*, crossdock_stream*, void* to, uint8_t value, size_t bytes,
                          crossdock_error* err);
-  /* Enqueues a kernel launch. */
+  /* Enqueues a kernel launch.
+   * @param args  borrowed; the host passes a copy to the kernel */
   crossdock_code (*launch)(const struct crossdock_memory*, crossdock_stream*, const crossdock_kernel* kernel,
-                           crossdock_grid grid, const crossdock_arg* args, size_t n_args, crossdock_error* err);
+                           const crossdock_launch* launch, const crossdock_arg* args, size_t n_args, crossdock_error* err);
 
   /* Returns the default stream of a device.
    * @param out  the stream, borrowed; valid as long as the memory object */
   crossdock_code (*stream_default)(const struct crossdock_memory*, crossdock_device, crossdock_stream** out,
                                    crossdock_error* err);
   /* Creates a stream.
-   * @param out  the stream, owned by the caller; release it with `stream_destroy` */
-  crossdock_code (*stream_create)(const struct crossdock_memory*, crossdock_device, crossdock_stream** out,
-                                  crossdock_error* err);
+   * @param priority  0 for the default; as in CUDA, a lower number is a higher priority. A number
+   *                  outside the device's range is replaced by the nearest number of the range.
+   *                  Devices without priorities ignore it.
+   * @param flags     0
+   * @param out       the stream, owned by the caller; release it with `stream_destroy` */
+  crossdock_code (*stream_create)(const struct crossdock_memory*, crossdock_device, int32_t priority, uint32_t flags,
+                                  crossdock_stream** out, crossdock_error* err);
   /* Destroys a stream that `stream_create` or `stream_adopt` returned. */
   void (*stream_destroy)(const struct crossdock_memory*, crossdock_stream*);
   /* Blocks until all work on the stream has completed. */
@@ -1287,6 +1392,9 @@ typedef struct crossdock_plugin_meta {
   char formats[1024];      /* a list of names */
   char encodings[4096];    /* a list of ids */
   char description[256];   /* one line for users */
+  /* A list of the ids of the host's interfaces without which `create` fails. A host that lacks one
+   * of them rejects the plugin before any of its code runs. */
+  char required[512];
   /* The sizes of the ABI structs in the plugin's build, in the order of
    * CROSSDOCK_META_SIZES_INIT. */
   uint32_t sizes[CROSSDOCK_META_SIZES];

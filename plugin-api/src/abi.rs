@@ -10,50 +10,12 @@ pub use crate::sizes::{
     API_RANGE, BUILT_SIZES, META_HEAD_BYTES, META_SIZES, MIN_ENTRY_BYTES, MIN_META_BYTES, MIN_META_SIZES,
 };
 
-/// Declares `repr(C)` structs. abi_stable checks that they are FFI-safe.
-macro_rules! abi {
-    ($($(#[$m:meta])* struct $name:ident { $($field:ident : $t:ty),* $(,)? })*) => { $(
-        $(#[$m])*
-        #[repr(C)]
-        #[cfg_attr(feature = "stable-abi", derive(abi_stable::StableAbi))]
-        pub struct $name { $(pub $field: $t),* }
-    )* };
-}
-
 /// A function pointer that is an argument of another function pointer. It is a separate type
 /// because abi_stable does not support function pointers in the signatures of function pointers.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 #[cfg_attr(feature = "stable-abi", derive(abi_stable::StableAbi))]
 pub struct Callback(pub Option<unsafe extern "C" fn(*mut c_void)>);
-
-/// Implements `Default` with zero in all fields, which means an empty or released struct.
-macro_rules! zeroed {
-    ($($name:ident),*) => { $(impl Default for $name {
-        fn default() -> Self {
-            // SAFETY: every field of this struct is an integer, a raw pointer, an optional function
-            // pointer or a struct of such fields. Zero bytes are valid for all of them.
-            unsafe { core::mem::zeroed() }
-        }
-    })* };
-}
-
-/// Implements `new` for structs that begin with `struct_size`.
-macro_rules! sized {
-    ($($name:ident),*) => { $(impl $name {
-        /// Creates a struct whose `struct_size` is set and whose other fields are zero.
-        pub fn new() -> Self { Self { struct_size: size_of::<Self>(), ..Self::default() } }
-    })* };
-}
-
-macro_rules! opaque {
-    ($($(#[$m:meta])* $name:ident),*) => { $(
-        $(#[$m])*
-        #[repr(C)]
-        #[cfg_attr(feature = "stable-abi", derive(abi_stable::StableAbi))]
-        pub struct $name { _private: [u8; 0] }
-    )* };
-}
 
 opaque! {
     /// An instance of a plugin.
@@ -117,11 +79,13 @@ abi! {
     struct Error {
         struct_size: usize,
         code: Code,
-        reserved: i32,
+        flags: u32,
         message: *const c_char,
         details: *const c_char,
         release: Option<unsafe extern "C" fn(*mut Error)>,
         private_data: *mut c_void,
+        offset: u64,
+        row: u64,
     }
     #[derive(Clone, Copy)]
     struct Str {
@@ -146,6 +110,7 @@ abi! {
         buffer_sizes: *const i64,
         n_buffer_sizes: usize,
         metadata: *const c_char,
+        n_rows_device: *const i64,
     }
     struct Capsule {
         struct_size: usize,
@@ -180,12 +145,21 @@ abi! {
         release: Option<unsafe extern "C" fn(*mut Sink)>,
         private_data: *mut c_void,
     }
+    struct Cancel {
+        is_set: u32,
+        reserved: u32,
+        struct_size: usize,
+        wait: Option<unsafe extern "C" fn(*const Cancel, u32) -> u32>,
+        subscribe: Option<unsafe extern "C" fn(*const Cancel, Callback, *mut c_void, *mut u64, *mut Error) -> Code>,
+        unsubscribe: Option<unsafe extern "C" fn(*const Cancel, u64)>,
+        private_data: *mut c_void,
+    }
     #[derive(Clone, Copy)]
     struct Call {
         struct_size: usize,
         device: Device,
         stream: *mut Stream,
-        cancel: *const u32,
+        cancel: *const Cancel,
         progress: Option<unsafe extern "C" fn(*mut c_void, u64, u64)>,
         progress_data: *mut c_void,
         byte_budget: u64,
@@ -228,8 +202,8 @@ abi! {
         reserved: u32,
         magics: *const Magic,
         n_magics: usize,
-        endings: *const Str,
-        n_endings: usize,
+        extensions: *const Str,
+        n_extensions: usize,
         capsules: *const Str,
         n_capsules: usize,
         device_types: *const i32,
@@ -454,13 +428,17 @@ abi! {
     struct Kernel {
         struct_size: usize,
         name: *const c_char,
-        host_twin: Option<unsafe extern "C" fn(*const Arg, usize) -> Code>,
+        host_function: Option<unsafe extern "C" fn(*const Arg, usize) -> Code>,
         image: *const c_void,
         image_bytes: usize,
+        flags: u32,
+        reserved: u32,
     }
     struct KernelArgs {
         n_args: u64,
-        host_twin: Option<unsafe extern "C" fn(*const Arg, usize) -> Code>,
+        host_function: Option<unsafe extern "C" fn(*const Arg, usize) -> Code>,
+        all_args: *const Arg,
+        host_args: *const Arg,
         args: [Arg; MAX_KERNEL_ARGS],
     }
     #[derive(Clone, Copy, Debug)]
@@ -478,10 +456,13 @@ abi! {
         reserved: u32,
     }
     #[derive(Clone, Copy)]
-    struct Grid {
-        blocks: u32,
-        threads: u32,
+    struct Launch {
+        struct_size: usize,
+        blocks: [u32; 3],
+        threads: [u32; 3],
+        cluster: [u32; 3],
         shared_bytes: u32,
+        flags: u32,
         reserved: u32,
     }
     #[derive(Clone, Copy)]
@@ -494,16 +475,16 @@ abi! {
         struct_size: usize,
         private_data: *mut c_void,
         devices: Option<unsafe extern "C" fn(*const Memory, *mut DeviceInfo, usize, *mut usize, *mut Error) -> Code>,
-        alloc: Option<unsafe extern "C" fn(*const Memory, Device, usize, usize, *mut Stream, *mut Allocation,
+        alloc: Option<unsafe extern "C" fn(*const Memory, Device, usize, usize, *mut Stream, u32, *mut Allocation,
             *mut Error) -> Code>,
         alloc_pinned: Option<unsafe extern "C" fn(*const Memory, usize, *mut Allocation, *mut Error) -> Code>,
         free: Option<unsafe extern "C" fn(*const Memory, *mut Block, *const *mut Event, usize, u32)>,
         copy: Option<unsafe extern "C" fn(*const Memory, *mut Stream, *const Copy, usize, *mut Error) -> Code>,
         fill: Option<unsafe extern "C" fn(*const Memory, *mut Stream, *mut c_void, u8, usize, *mut Error) -> Code>,
-        launch: Option<unsafe extern "C" fn(*const Memory, *mut Stream, *const Kernel, Grid, *const Arg, usize,
+        launch: Option<unsafe extern "C" fn(*const Memory, *mut Stream, *const Kernel, *const Launch, *const Arg, usize,
             *mut Error) -> Code>,
         stream_default: Option<unsafe extern "C" fn(*const Memory, Device, *mut *mut Stream, *mut Error) -> Code>,
-        stream_create: Option<unsafe extern "C" fn(*const Memory, Device, *mut *mut Stream, *mut Error) -> Code>,
+        stream_create: Option<unsafe extern "C" fn(*const Memory, Device, i32, u32, *mut *mut Stream, *mut Error) -> Code>,
         stream_destroy: Option<unsafe extern "C" fn(*const Memory, *mut Stream)>,
         stream_synchronize: Option<unsafe extern "C" fn(*const Memory, *mut Stream, *mut Error) -> Code>,
         stream_wait: Option<unsafe extern "C" fn(*const Memory, *mut Stream, *mut Event, *mut Error) -> Code>,
@@ -548,6 +529,7 @@ abi! {
         formats: [u8; 1024],
         encodings: [u8; 4096],
         description: [u8; 256],
+        required: [u8; 512],
         sizes: [u32; META_SIZES],
     }
 }
@@ -565,6 +547,7 @@ zeroed!(
     Capsules,
     Source,
     Sink,
+    Cancel,
     Call,
     BatchStream,
     Writer,
@@ -589,6 +572,7 @@ zeroed!(
     DeviceInfo,
     Kernel,
     KernelArgs,
+    Launch,
     HostKernels,
     Memory,
     PluginEntry,
@@ -624,6 +608,7 @@ sized!(
     Pointer,
     DeviceInfo,
     Kernel,
+    Launch,
     HostKernels,
     Memory
 );

@@ -2,78 +2,13 @@
 
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::abi;
+use crate::cancel::{Cancel, CancelFlag};
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::flags::reject_reserved;
 use crate::sized_struct::{self, SizedRef};
-
-/// A flag that cancels calls. It can be set from any thread.
-#[derive(Clone, Debug, Default)]
-pub struct CancelFlag(Flag);
-
-#[derive(Clone, Debug)]
-enum Flag {
-    Owned(Arc<AtomicU32>),
-    /// The flag of an outer call ([`CallSettings::from_call`]). The flag is valid until the outer
-    /// call returns.
-    Borrowed(*const u32),
-}
-
-impl Default for Flag {
-    fn default() -> Self {
-        Self::Owned(Arc::default())
-    }
-}
-
-// SAFETY: all threads access the flag only atomically.
-unsafe impl Send for Flag {}
-// SAFETY: all threads access the flag only atomically.
-unsafe impl Sync for Flag {}
-
-impl Flag {
-    fn as_ptr(&self) -> *const u32 {
-        match self {
-            Self::Owned(flag) => flag.as_ptr(),
-            Self::Borrowed(flag) => *flag,
-        }
-    }
-}
-
-impl CancelFlag {
-    /// Creates a flag that is not set.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    fn get(&self) -> &AtomicU32 {
-        match &self.0 {
-            Flag::Owned(flag) => flag,
-            // SAFETY: `CallSettings::from_call` requires that the settings are not used after the
-            // call that owns the flag has returned.
-            Flag::Borrowed(flag) => unsafe { AtomicU32::from_ptr(flag.cast_mut()) },
-        }
-    }
-
-    /// Cancels all calls that use this flag. Has no effect on a flag from
-    /// [`CallSettings::from_call`], which only the outer caller may set.
-    pub fn cancel(&self) {
-        if let Flag::Owned(flag) = &self.0 {
-            flag.store(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether the flag is set.
-    pub fn is_cancelled(&self) -> bool {
-        self.get().load(Ordering::Relaxed) != 0
-    }
-
-    /// Whether `call` uses this flag.
-    pub fn is_of(&self, call: &Call<'_>) -> bool {
-        std::ptr::eq(self.0.as_ptr(), call.raw.cancel)
-    }
-}
 
 /// How to validate external data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -99,7 +34,8 @@ impl<'a> Call<'a> {
     /// Borrows a caller's settings.
     ///
     /// # Errors
-    /// Returns an error if `call` is null or its struct is too short.
+    /// Returns an error if `call` is null, if its struct is too short, or if a reserved field is
+    /// not 0. Unsupported if the value of `validate` is unknown.
     ///
     /// # Safety
     /// `call` is null or points to a `crossdock_call`. The struct and everything that it points to
@@ -107,7 +43,17 @@ impl<'a> Call<'a> {
     pub unsafe fn read(call: *const abi::Call) -> Result<Self> {
         // SAFETY: `call` is null, or points to a struct of `struct_size` bytes that does not change
         // during the call, as the header requires.
-        unsafe { sized_struct::borrow(call) }.map(|raw| Self { raw })
+        let raw: SizedRef<'a, abi::Call> = unsafe { sized_struct::borrow(call) }?;
+        reject_reserved(raw.reserved, "the call")?;
+        if raw.validate > abi::VALIDATE_FULL {
+            return Err(Error::unsupported(format!(
+                "the call's 'validate' is {}, expected {} or {}",
+                raw.validate,
+                abi::VALIDATE_LAYOUT,
+                abi::VALIDATE_FULL
+            )));
+        }
+        Ok(Self { raw })
     }
 
     /// The C struct.
@@ -137,12 +83,18 @@ impl<'a> Call<'a> {
 
     /// Whether the caller has cancelled the call.
     pub fn is_cancelled(&self) -> bool {
-        if self.raw.cancel.is_null() {
-            return false;
-        }
-        // SAFETY: the pointer is not null, so the flag is valid for the call, as `read` requires.
-        // All threads access it atomically.
-        unsafe { AtomicU32::from_ptr(self.raw.cancel.cast_mut()) }.load(Ordering::Relaxed) != 0
+        self.cancel().is_set()
+    }
+
+    /// The flag with which the caller cancels the call. A function that blocks waits for it or
+    /// subscribes to it.
+    pub fn cancel(&self) -> Cancel<'_> {
+        // SAFETY: the flag is null or valid for the call, as `read` requires.
+        unsafe { Cancel::new(self.raw.cancel) }
+    }
+
+    pub(crate) fn raw_cancel(&self) -> *const abi::Cancel {
+        self.raw.cancel
     }
 
     /// Returns an error if the caller has cancelled the call. A plugin should call this at least
@@ -222,12 +174,11 @@ impl CallSettings {
     /// # Safety
     /// The result and its clones are not used after `call` has returned.
     pub unsafe fn from_call(call: &Call<'_>) -> Self {
-        let flag = call.raw.cancel;
-        let cancel = if flag.is_null() { Flag::default() } else { Flag::Borrowed(flag) };
         Self {
             device: call.device(),
             stream: CallStream(call.stream()),
-            cancel: CancelFlag(cancel),
+            // SAFETY: the caller does not use the settings after the call has returned.
+            cancel: unsafe { CancelFlag::of_call(call) },
             progress: None,
             byte_budget: call.byte_budget(),
             validate: call.validate(),
@@ -240,7 +191,7 @@ impl CallSettings {
             struct_size: size_of::<abi::Call>(),
             device: self.device,
             stream: self.stream.0,
-            cancel: self.cancel.0.as_ptr(),
+            cancel: self.cancel.as_ptr(),
             progress: self.progress.as_ref().map(|_| report_progress as unsafe extern "C" fn(_, _, _)),
             progress_data: self
                 .progress

@@ -3,7 +3,8 @@
 #![allow(missing_docs)]
 
 pub const ABI_MAJOR: u32 = 0;
-pub const ABI_MINOR: u32 = 2;
+pub const ABI_MINOR: u32 = 3;
+pub const ABI_PATCH: u32 = 0;
 pub const PLUGIN_MAGIC: u64 = u64::from_le_bytes(*b"XDPLGIN1");
 pub const META_MAGIC: u64 = u64::from_le_bytes(*b"XDCKMTA1");
 pub const ENTRY_SYMBOL: &str = "crossdock_plugin_v1";
@@ -22,6 +23,10 @@ pub const CANCELLED: Code = 8;
 pub const PANICKED: Code = 9;
 pub const INTERNAL: Code = 10;
 
+pub const ERROR_RETRY: u32 = 1;
+pub const ERROR_HAS_OFFSET: u32 = 2;
+pub const ERROR_HAS_ROW: u32 = 4;
+
 pub const DEVICE_CPU: i32 = 1;
 pub const DEVICE_CUDA: i32 = 2;
 pub const DEVICE_CUDA_HOST: i32 = 3;
@@ -38,6 +43,7 @@ pub const VALIDATE_FULL: u32 = 1;
 pub const FORMAT_BYTES: u32 = 1;
 pub const FORMAT_CAPSULES: u32 = 2;
 pub const FORMAT_FILTERS: u32 = 4;
+pub const FORMAT_DEVICE_ROWS: u32 = 16;
 
 pub const READ_COLUMNS: u32 = 1;
 pub const READ_ROWS: u32 = 2;
@@ -64,7 +70,7 @@ pub const ARG_VALUE: u32 = 0;
 pub const ARG_READ: u32 = 1;
 pub const ARG_WRITE: u32 = 2;
 
-pub const FREE_LENT: u32 = 1;
+pub const FREE_EXPORTED: u32 = 1;
 
 pub const OP_LOAD: u32 = 1;
 pub const OP_UNPACK: u32 = 2;
@@ -82,6 +88,7 @@ pub const OP_VALIDITY: u32 = 13;
 pub const OP_CAST: u32 = 14;
 pub const MAX_OPERATORS: usize = 32;
 
+pub const KERNEL_MANY_ARGS: u32 = 1;
 pub const MAX_KERNEL_ARGS: usize = 168;
 pub const HOST_KERNEL_THREADS: u32 = 256;
 pub const IMAGE_SET_MAGIC: u64 = u64::from_le_bytes(*b"XDIMGES1");

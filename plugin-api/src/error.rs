@@ -62,10 +62,15 @@ impl fmt::Debug for Code {
     }
 }
 
-/// An error. It consists of a code, a message of one line, and optional details.
+/// An error. It consists of a code, a message of one line, and optional details. It may also state
+/// the position in the input, and whether another attempt may succeed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     code: Code,
+    /// `CROSSDOCK_ERROR_*`. `offset` and `row` are 0 unless their flags are set.
+    flags: u32,
+    offset: u64,
+    row: u64,
     message: String,
     details: Option<String>,
 }
@@ -73,7 +78,7 @@ pub struct Error {
 impl Error {
     /// Creates an error with any code. For each code of this list there is also a constructor.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), details: None }
+        Self { code, flags: 0, offset: 0, row: 0, message: message.into(), details: None }
     }
 
     /// Sets the details, which are text of several lines, such as a backtrace or the message of a
@@ -81,6 +86,50 @@ impl Error {
     pub fn with_details(mut self, details: impl Into<String>) -> Self {
         self.details = Some(details.into());
         self
+    }
+
+    /// States that the same call may succeed later.
+    pub fn with_retry(mut self) -> Self {
+        self.flags |= abi::ERROR_RETRY;
+        self
+    }
+
+    /// Sets the position in the input, in bytes.
+    pub fn with_offset(mut self, offset: u64) -> Self {
+        self.flags |= abi::ERROR_HAS_OFFSET;
+        self.offset = offset;
+        self
+    }
+
+    /// Sets the row of the input. The first row is 0.
+    pub fn with_row(mut self, row: u64) -> Self {
+        self.flags |= abi::ERROR_HAS_ROW;
+        self.row = row;
+        self
+    }
+
+    /// Sets the position in the input, in bytes, unless the error already states one.
+    pub fn or_offset(self, offset: u64) -> Self {
+        if self.offset().is_some() { self } else { self.with_offset(offset) }
+    }
+
+    /// Prepends the position `at byte N` in the input to the message, and sets the position unless
+    /// the error already states one.
+    pub fn at_byte(self, offset: u64) -> Self {
+        self.or_offset(offset).context(format_args!("at byte {offset}"))
+    }
+
+    /// Takes over from `cause`, the error that led to this one, whether another attempt may
+    /// succeed, the position and the row, unless this error states its own.
+    pub fn with_position_of(mut self, cause: &Self) -> Self {
+        self.flags |= cause.flags & abi::ERROR_RETRY;
+        if let Some(offset) = cause.offset() {
+            self = self.or_offset(offset);
+        }
+        match (self.row(), cause.row()) {
+            (None, Some(row)) => self.with_row(row),
+            _ => self,
+        }
     }
 
     /// Prepends a context to the message. After `context("column 'a'")`, the message begins with
@@ -105,6 +154,21 @@ impl Error {
         self.details.as_deref()
     }
 
+    /// Whether the same call may succeed later.
+    pub fn may_retry(&self) -> bool {
+        self.flags & abi::ERROR_RETRY != 0
+    }
+
+    /// The position in the input, in bytes, if it is known.
+    pub fn offset(&self) -> Option<u64> {
+        (self.flags & abi::ERROR_HAS_OFFSET != 0).then_some(self.offset)
+    }
+
+    /// The row of the input, if it is known. The first row is 0.
+    pub fn row(&self) -> Option<u64> {
+        (self.flags & abi::ERROR_HAS_ROW != 0).then_some(self.row)
+    }
+
     /// Writes the error to the caller's struct unless `to` is null. Returns the code.
     ///
     /// # Safety
@@ -118,6 +182,9 @@ impl Error {
         let texts = Box::new(Texts { message: c_string(self.message), details: self.details.map(c_string) });
         let error = abi::Error {
             code,
+            flags: self.flags,
+            offset: self.offset,
+            row: self.row,
             message: texts.message.as_ptr(),
             details: texts.details.as_ref().map_or(std::ptr::null(), |d| d.as_ptr()),
             release: Some(release_error),
@@ -137,8 +204,13 @@ impl Error {
             // that is valid until `release`, which this function calls last.
             (!p.is_null()).then(|| unsafe { CStr::from_ptr(p) }.to_string_lossy().into_owned())
         };
+        // Unknown flags are ignored, as in every result.
+        let flags = from.flags & (abi::ERROR_RETRY | abi::ERROR_HAS_OFFSET | abi::ERROR_HAS_ROW);
         let error = Self {
             code: Code(code),
+            flags,
+            offset: if flags & abi::ERROR_HAS_OFFSET == 0 { 0 } else { from.offset },
+            row: if flags & abi::ERROR_HAS_ROW == 0 { 0 } else { from.row },
             message: text(from.message)
                 .unwrap_or_else(|| format!("{}, without a message", Code(code).text())),
             details: text(from.details),

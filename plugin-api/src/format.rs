@@ -24,10 +24,13 @@ pub struct Format {
     /// data. Data that contains at least one sequence at its offset is recognised.
     pub magics: Vec<(u64, Vec<u8>)>,
     /// The file extensions, such as ".arrow". The entry "-" means standard output.
-    pub endings: Vec<String>,
+    pub extensions: Vec<String>,
     /// The types of the devices whose batches the plugin reads or writes, as Arrow's numbers. If
     /// the list is empty, all types are accepted.
     pub device_types: Vec<i32>,
+    /// Whether the writers accept batches whose number of rows is on the device
+    /// (`crossdock_batch.n_rows_device`). If not, the host reads this number.
+    pub device_rows: bool,
     /// The options that the format accepts.
     pub options: Vec<OptionInfo>,
 }
@@ -117,8 +120,9 @@ impl Format {
                     .iter()
                     .map(|m| Ok((m.offset, slice(m.data.cast::<u8>(), m.bytes, "magic bytes")?.to_vec())))
                     .collect::<Result<_>>()?,
-                endings: texts(raw.endings, raw.n_endings, "endings")?,
+                extensions: texts(raw.extensions, raw.n_extensions, "extensions")?,
                 device_types: slice(raw.device_types, raw.n_device_types, "device types")?.to_vec(),
+                device_rows: raw.flags & abi::FORMAT_DEVICE_ROWS != 0,
                 options: read_options(raw)?,
             })
         }
@@ -189,7 +193,7 @@ pub(crate) struct FormatTable {
 struct Lists {
     _format: Format,
     _magics: Vec<abi::Magic>,
-    _endings: Vec<abi::Str>,
+    _extensions: Vec<abi::Str>,
     _capsules: Vec<abi::Str>,
     _options: Vec<abi::OptionInfo>,
 }
@@ -212,7 +216,7 @@ impl FormatTable {
                 .map(|(offset, m)| abi::Magic { offset: *offset, data: m.as_ptr().cast(), bytes: m.len() })
                 .collect();
             let strs = |list: &[String]| list.iter().map(|s| abi::Str::new(s)).collect::<Vec<_>>();
-            let (endings, capsules) = (strs(&format.endings), strs(&format.capsules));
+            let (extensions, capsules) = (strs(&format.extensions), strs(&format.capsules));
             let options: Vec<_> = format
                 .options
                 .iter()
@@ -226,6 +230,7 @@ impl FormatTable {
             flags |= if format.bytes { abi::FORMAT_BYTES } else { 0 };
             flags |= if format.filters { abi::FORMAT_FILTERS } else { 0 };
             flags |= if format.capsules.is_empty() { 0 } else { abi::FORMAT_CAPSULES };
+            flags |= if format.device_rows { abi::FORMAT_DEVICE_ROWS } else { 0 };
             table.raw.push(abi::Format {
                 struct_size: size_of::<abi::Format>(),
                 name: abi::Str::new(&format.name),
@@ -234,8 +239,8 @@ impl FormatTable {
                 reserved: 0,
                 magics: magics.as_ptr(),
                 n_magics: magics.len(),
-                endings: endings.as_ptr(),
-                n_endings: endings.len(),
+                extensions: extensions.as_ptr(),
+                n_extensions: extensions.len(),
                 capsules: capsules.as_ptr(),
                 n_capsules: capsules.len(),
                 device_types: format.device_types.as_ptr(),
@@ -246,7 +251,7 @@ impl FormatTable {
             table._lists.push(Lists {
                 _format: format,
                 _magics: magics,
-                _endings: endings,
+                _extensions: extensions,
                 _capsules: capsules,
                 _options: options,
             });

@@ -4,6 +4,7 @@ use crate::abi;
 use crate::call::{Call, CallSettings};
 use crate::capsule::Capsules;
 use crate::error::{Error, Result};
+use crate::flags::reject_reserved;
 use crate::format::Format;
 use crate::options::Options;
 use crate::owned::Owned;
@@ -164,6 +165,7 @@ unsafe extern "C" fn open<P: Plugin>(
     unsafe {
         with::<P>(instance, err, |shell| {
             let (raw, input) = (raw?, input?);
+            reject_reserved(raw.reserved, "the read request")?;
             let importer = shell.importer()?;
             let options = Options::read(raw.options, raw.n_options)?;
             let format = Format::find(importer.formats(), raw.format.get()?, &options)?;

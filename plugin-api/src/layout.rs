@@ -38,25 +38,27 @@ pub fn layouts() -> Vec<StructLayout> {
         "struct ArrowDeviceArray" = ArrowDeviceArray { array, device_id, device_type, sync_event, reserved }
         "struct ArrowArrayStream" = ArrowArrayStream { get_schema, get_next, get_last_error, release, private_data }
         "struct ArrowDeviceArrayStream" = ArrowDeviceArrayStream { device_type, get_schema, get_next, get_last_error, release, private_data }
-        "crossdock_error" = Error { struct_size, code, reserved, message, details, release, private_data }
+        "crossdock_error" = Error { struct_size, code, flags, message, details, release, private_data, offset, row }
         "crossdock_str" = Str { data, bytes }
         "crossdock_option" = OptionPair { key, value }
         "crossdock_device" = Device { id, type, reserved }
-        "crossdock_batch" = Batch { struct_size, array, schema, buffer_sizes, n_buffer_sizes, metadata }
+        "crossdock_batch" = Batch { struct_size, array, schema, buffer_sizes, n_buffer_sizes, metadata, n_rows_device }
         "crossdock_capsule" = Capsule { struct_size, name, pointer, release, private_data }
         "crossdock_capsules" = Capsules { struct_size, capsules, n_capsules, release, private_data }
         "crossdock_source" = Source { struct_size, bytes, name, read_at, map, retain_map, release_map, map_private, release, private_data }
         "crossdock_sink" = Sink { struct_size, name, write, release, private_data }
+        "crossdock_cancel" = Cancel { is_set, reserved, struct_size, wait, subscribe, unsubscribe, private_data }
         "crossdock_call" = Call { struct_size, device, stream, cancel, progress, progress_data, byte_budget, validate, reserved }
-        "crossdock_batch_stream" = BatchStream { struct_size, get_schema, get_next, release, private_data, honoured, reserved, n_rows }
+        "crossdock_batch_stream" = BatchStream { struct_size, get_schema, get_next, release, private_data, honoured, reserved, n_rows, exact_predicates }
         "crossdock_writer" = Writer { struct_size, write, finish, release, private_data }
         "crossdock_magic" = Magic { offset, data, bytes }
         "crossdock_option_info" = OptionInfo { struct_size, key, description }
-        "crossdock_format" = Format { struct_size, name, description, flags, reserved, magics, n_magics, endings, n_endings, capsules, n_capsules, device_types, n_device_types, options, n_options }
+        "crossdock_format" = Format { struct_size, name, description, flags, reserved, magics, n_magics, extensions, n_extensions, capsules, n_capsules, device_types, n_device_types, options, n_options }
         "crossdock_input" = Input { struct_size, source, capsules }
         "crossdock_path" = Path { names, n_names }
         "crossdock_row_range" = RowRange { begin, end }
-        "crossdock_read_request" = ReadRequest { struct_size, format, input, schema, options, n_options, flags, reserved, columns, n_columns, rows, n_rows, batch_rows, batch_bytes }
+        "crossdock_predicate" = Predicate { struct_size, column, comparison, reserved, type, literal }
+        "crossdock_read_request" = ReadRequest { struct_size, format, input, schema, options, n_options, flags, reserved, columns, n_columns, rows, n_rows, batch_rows, batch_bytes, predicates, n_predicates }
         "crossdock_importer" = Importer { struct_size, formats, open }
         "crossdock_column_plan" = ColumnPlan { struct_size, name, verdict, reserved, to, reason }
         "crossdock_plan" = Plan { struct_size, columns, n_columns, release, private_data }
@@ -78,11 +80,11 @@ pub fn layouts() -> Vec<StructLayout> {
         "crossdock_pointer" = Pointer { struct_size, device, base, bytes }
         "crossdock_device_info" = DeviceInfo { struct_size, device, name, description, memory_bytes, host_accessible, reserved }
         "crossdock_arg" = Arg { value, bytes, kind, reserved }
-        "crossdock_kernel" = Kernel { struct_size, name, host_twin, image, image_bytes }
-        "crossdock_kernel_args" = KernelArgs { n_args, host_twin, args }
+        "crossdock_kernel" = Kernel { struct_size, name, host_function, image, image_bytes, flags, reserved }
+        "crossdock_kernel_args" = KernelArgs { n_args, host_function, all_args, host_args, args }
         "crossdock_image" = Image { kind, architecture, offset, bytes }
         "crossdock_image_set" = ImageSet { magic, bytes, n_images, reserved }
-        "crossdock_grid" = Grid { blocks, threads, shared_bytes, reserved }
+        "crossdock_launch" = Launch { struct_size, blocks, threads, cluster, shared_bytes, flags, reserved }
         "crossdock_host_kernels" = HostKernels { struct_size, find, private_data }
         "crossdock_memory" = Memory {
             struct_size, private_data, devices, alloc, alloc_pinned, free, copy, fill, launch, stream_default,
@@ -93,7 +95,7 @@ pub fn layouts() -> Vec<StructLayout> {
         "crossdock_plugin_entry" = PluginEntry { magic, struct_size, abi_major, abi_minor, flags, create, destroy, get_interface }
         "crossdock_plugin_meta" = PluginMeta {
             magic, struct_size, abi_major, abi_minor, n_sizes, name, version, api_range, licence, toolchain, panic,
-            interfaces, formats, encodings, description, sizes,
+            interfaces, formats, encodings, description, required, sizes,
         }
     }
 }

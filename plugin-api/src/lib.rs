@@ -11,9 +11,13 @@
 //! [`door`].
 #![cfg_attr(feature = "stable-abi", allow(non_local_definitions))]
 
+#[macro_use]
+mod abi_macros;
 pub mod abi;
 mod abi_str;
 mod call;
+mod cancel;
+mod cancel_watcher;
 mod capsule;
 mod constants;
 mod device;
@@ -22,6 +26,7 @@ pub mod encoded;
 mod encoding;
 mod error;
 mod exporter;
+pub mod flags;
 mod format;
 mod host;
 mod importer;
@@ -43,7 +48,8 @@ mod stream;
 mod tasks;
 mod writer;
 
-pub use call::{Call, CallSettings, CallStream, CancelFlag, Progress, Validate};
+pub use call::{Call, CallSettings, CallStream, Progress, Validate};
+pub use cancel::{Cancel, CancelFlag, Subscription};
 pub use capsule::{Capsule, CapsuleObject, Capsules};
 pub use device::Device;
 pub use encoded::{EncodedArray, EncodedBuffers, EncodedNode, LogicalType, NodeParts};

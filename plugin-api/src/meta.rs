@@ -19,6 +19,12 @@ pub struct PluginDescription {
     pub formats: &'static str,
     /// The ids of the encodings, separated by spaces.
     pub encodings: &'static str,
+    /// The ids of the host's interfaces without which [`crate::Plugin::create`] fails, separated by
+    /// spaces.
+    pub requires: &'static str,
+    /// The ABI versions that the plugin works with, a range of semantic versions:
+    /// [`abi::API_RANGE`], unless the plugin needs an addition of a later patch version.
+    pub api_range: &'static str,
 }
 
 impl PluginDescription {
@@ -39,7 +45,7 @@ impl PluginDescription {
             n_sizes: abi::BUILT_SIZES.len() as u32,
             name: text(self.name),
             version: text(self.version),
-            api_range: text(abi::API_RANGE),
+            api_range: text(self.api_range),
             licence: text(self.licence),
             toolchain: text(env!("CROSSDOCK_TOOLCHAIN")),
             panic: text(if cfg!(panic = "unwind") { "unwind" } else { "abort" }),
@@ -47,6 +53,7 @@ impl PluginDescription {
             formats: text(self.formats),
             encodings: text(self.encodings),
             description: text(self.description),
+            required: text(self.requires),
             sizes,
         }
     }
@@ -94,11 +101,15 @@ pub fn read_text<'a>(field: &'a [u8], what: &str) -> Result<&'a str> {
 /// # fn main() {}
 /// ```
 ///
+/// After the formats, three optional settings may follow in this order: `encodings:`, `requires:`
+/// (the ids of the host's interfaces without which `create` fails) and `api_range:` (the versions
+/// of the ABI that the plugin works with, if it needs an addition of a later patch version).
+///
 /// The plugin's version and licence are those of the package that invokes the macro.
 #[macro_export]
 macro_rules! crossdock_plugin {
     ($plugin:ty, name: $name:expr, description: $description:expr, interfaces: $interfaces:expr, formats: $formats:expr
-     $(, encodings: $encodings:expr)? $(,)?) => {
+     $(, encodings: $encodings:expr)? $(, requires: $requires:expr)? $(, api_range: $api_range:expr)? $(,)?) => {
         /// Creates instances.
         #[unsafe(no_mangle)]
         #[allow(non_upper_case_globals)]
@@ -115,7 +126,11 @@ macro_rules! crossdock_plugin {
             interfaces: $interfaces,
             formats: $formats,
             encodings: concat!($($encodings)?),
+            requires: concat!($($requires)?),
+            api_range: $crate::crossdock_plugin!(@or $crate::abi::API_RANGE $(, $api_range)?),
         }
         .meta();
     };
+    (@or $default:expr) => { $default };
+    (@or $default:expr, $value:expr) => { $value };
 }

@@ -5,7 +5,7 @@ use crate::sized_struct::SizedStruct;
 use core::mem::offset_of;
 
 /// The ABI versions that plugins of this build work with: the one that they were built against.
-pub const API_RANGE: &str = "^0.2.0";
+pub const API_RANGE: &str = "^0.3.0";
 
 /// Lists the structs that begin with `struct_size`. `without` names the first field that a shorter
 /// struct may lack. If no field is named, the struct must have at least the size of this build. The
@@ -62,7 +62,8 @@ sized_structs! {
     "crossdock_host_tasks" HostTasks without private_data,
     "crossdock_pointer" Pointer without base,
     "crossdock_device_info" DeviceInfo without description,
-    "crossdock_kernel" Kernel without image,
+    "crossdock_kernel" Kernel,
+    "crossdock_launch" Launch,
     "crossdock_host_kernels" HostKernels without private_data,
     "crossdock_memory" Memory without call_after_all,
 }

@@ -17,12 +17,12 @@ macro_rules! structs {
 fn structs() -> Vec<(&'static str, &'static TypeLayout)> {
     structs! {
         ArrowSchema, ArrowArray, ArrowDeviceArray, ArrowArrayStream, ArrowDeviceArrayStream, Error, Str, OptionPair,
-        Device, Batch, Capsule, Capsules, Source, Sink, Call, BatchStream, Writer, Magic, OptionInfo, Format, Input, Path,
+        Device, Batch, Capsule, Capsules, Source, Sink, Cancel, Call, BatchStream, Writer, Magic, OptionInfo, Format, Input, Path,
         RowRange, Predicate, ReadRequest, Importer,
         ColumnPlan, Plan, Exporter, EncodedBuffer, EncodedNode, EncodedArray, Operator, Encoding, Host, HostLog, HostSession, HostDecode,
         Load, HostLoader, HostTasks,
         Allocation, Copy, Pointer, DeviceInfo, Arg, Kernel, KernelArgs, Image,
-        ImageSet, Grid, HostKernels, Memory, PluginEntry, PluginMeta,
+        ImageSet, Launch, HostKernels, Memory, PluginEntry, PluginMeta,
     }
 }
 

@@ -29,7 +29,7 @@ void base_column_free(base_column* own) {
   base_unlock(HAS_FOR_COLUMN(LOCK_AROUND_ALLOC));
   for (int i = 0; i < 2; i++)
     if (own->blocks[i] && !(HAS_FOR_COLUMN(BLOCK_LOST) && i == own->is_decoded))
-      own->memory->free(own->memory, own->blocks[i], &own->event, 1, CROSSDOCK_FREE_LENT);
+      own->memory->free(own->memory, own->blocks[i], &own->event, 1, CROSSDOCK_FREE_EXPORTED);
   if (HAS(BLOCK_TWICE)) own->memory->free(own->memory, own->blocks[0], NULL, 0, 0);
   if (!HAS(EVENT_LOST)) own->memory->event_destroy(own->memory, own->event);
   if (HAS(EVENT_TWICE)) own->memory->event_destroy(own->memory, own->event);
@@ -81,7 +81,7 @@ crossdock_code base_column_fill(base_column* own, int which, const void* from, s
   crossdock_code code;
   const crossdock_memory* memory = HAS(MEMORY_OF_LAST_HOST) ? last_memory(own) : own->memory;
   base_lock(HAS_FOR_COLUMN(LOCK_AROUND_ALLOC));
-  code = memory->alloc(memory, BASE_CPU, bytes, 64, stream, &block, err);
+  code = memory->alloc(memory, BASE_CPU, bytes, 64, stream, 0, &block, err);
   base_unlock(HAS_FOR_COLUMN(LOCK_AROUND_ALLOC));
   if (code != CROSSDOCK_OK && HAS_FOR_COLUMN(MEMORY_ERROR_HIDDEN)) {
     if (err && err->release) err->release(err);

@@ -18,7 +18,8 @@ static const ArrowDeviceType DEVICES[] = {ARROW_DEVICE_CPU};
    .flags = CROSSDOCK_FORMAT_CAPSULES, .capsules = CAPSULES, .n_capsules = 2, .device_types = DEVICES, .n_device_types = 1}
 #define ROWS_FORMAT_ON(n_devices)                                                                                        \
   {.struct_size = sizeof(crossdock_format), .name = TEXT(ROWS), .description = TEXT("one column of 64-bit integers"),    \
-   .flags = CROSSDOCK_FORMAT_BYTES, .magics = MAGICS, .n_magics = 1, .endings = EXTENSIONS, .n_endings = 1,                 \
+   .flags = CROSSDOCK_FORMAT_BYTES | CROSSDOCK_FORMAT_FILTERS | CROSSDOCK_FORMAT_DEVICE_ROWS, .magics = MAGICS,           \
+   .n_magics = 1, .extensions = EXTENSIONS, .n_extensions = 1,                                                           \
    .device_types = DEVICES, .n_device_types = n_devices}
 #define ROWS_FORMAT ROWS_FORMAT_ON(1)
 
@@ -98,6 +99,13 @@ crossdock_code base_no_options(const char* format, size_t n_options, crossdock_e
   return base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: expected no options");
 }
 
+static crossdock_code base_check_call(const crossdock_call* call, crossdock_error* err) {
+  crossdock_code code = CROSSDOCK_CHECK_CALL(call);
+  if (code == CROSSDOCK_INVALID_ARGUMENT && HAS(ANY_RESERVED_IN_CALL)) code = CROSSDOCK_OK;
+  if (code == CROSSDOCK_UNSUPPORTED && HAS(ANY_VALIDATION)) code = CROSSDOCK_OK;
+  return code == CROSSDOCK_OK ? code : base_fail(err, code, "base: the call has a reserved field or an unknown setting");
+}
+
 crossdock_code base_cancelled(const crossdock_call* call, crossdock_error* err) {
   return CROSSDOCK_IS_CANCELLED(call) ? base_fail(err, CROSSDOCK_CANCELLED, "base: cancelled") : CROSSDOCK_OK;
 }
@@ -120,7 +128,9 @@ static crossdock_code open(crossdock_instance* instance, const crossdock_call* c
   crossdock_source source = {.struct_size = sizeof source};
   crossdock_capsules capsules = {.struct_size = sizeof capsules};
   crossdock_code code = HAS(ANY_OPTION_READING) ? CROSSDOCK_OK : base_no_options("", request->n_options, err);
-  (void)call;
+  if (code == CROSSDOCK_OK) code = base_check_call(call, err);
+  if (code == CROSSDOCK_OK && request->reserved != 0 && !HAS(ANY_RESERVED_IN_REQUEST))
+    code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: a reserved field of the request is not 0");
   if (input->source && !HAS(INPUT_LEFT)) {
     CROSSDOCK_MOVE(&source, input->source);
   }
@@ -140,7 +150,7 @@ static crossdock_code open(crossdock_instance* instance, const crossdock_call* c
     }
     if (capsules.release && base_is(request->format, TENSOR)) return base_tensor_open(&capsules, request->schema, out, err);
     if (source.release && base_is(request->format, IPC)) return base_ipc_open(&source, request->schema, out, err);
-    if (source.release && !base_is(request->format, DEVICE)) return base_rows_open(instance, &source, request->schema, out, err);
+    if (source.release && !base_is(request->format, DEVICE)) return base_rows_open(instance, &source, request, out, err);
     if (capsules.release && !base_is(request->format, ROWS)) return base_device_open(instance, &capsules, request->schema, out, err);
     code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: the format needs another kind of input");
   } else if (code == CROSSDOCK_OK) {
@@ -167,10 +177,13 @@ static crossdock_code plan(crossdock_instance* instance, const crossdock_call* c
   const int holds = base_rows_hold(schema) || HAS(PLAN_PROMISES);
   size_t n = (size_t)schema->n_children, bytes = 1;
   crossdock_column_plan* columns;
+  crossdock_code code;
   char* names;
-  (void)instance, (void)call, (void)from, (void)options;
+  (void)instance, (void)from, (void)options;
   if (!is_device && !base_is(format, ROWS)) return base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: an unknown format");
   if (base_no_options("", n_options, err) != CROSSDOCK_OK) return CROSSDOCK_INVALID_ARGUMENT;
+  code = base_check_call(call, err);
+  if (code != CROSSDOCK_OK) return code;
   for (size_t i = 0; i < n; i++) bytes += sizeof *columns + strlen(schema->children[i]->name) + 1;
   columns = calloc(1, bytes);
   if (!columns) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base: no memory for a plan");
@@ -195,7 +208,8 @@ static crossdock_code begin(crossdock_instance* instance, const crossdock_call* 
                             crossdock_sink* sink, crossdock_writer* out, crossdock_error* err) {
   crossdock_sink own = {.struct_size = sizeof own};
   crossdock_code code = base_no_options("", n_options, err);
-  (void)call, (void)options;
+  (void)options;
+  if (code == CROSSDOCK_OK) code = base_check_call(call, err);
   if (sink) {
     CROSSDOCK_MOVE(&own, sink);
   }
@@ -293,5 +307,8 @@ CROSSDOCK_EXPORT const crossdock_plugin_meta crossdock_plugin_meta_v1 = {
     .formats = DEVICE,
 #else
     .formats = DEVICE " " ROWS " " TENSOR " " IPC,
+#endif
+#ifndef BUG_NEEDS_UNDECLARED_INTERFACE
+    .required = CROSSDOCK_HOST_MEMORY_ID,
 #endif
     .encodings = "base.reference", .description = "keeps every rule, unless it is built not to"};

@@ -26,13 +26,13 @@ static crossdock_code count(const crossdock_arg* args, size_t n_args) {
 
 static crossdock_code count_nulls(const base_column* own, size_t n, crossdock_stream* stream, int64_t* out,
                                   crossdock_error* err) {
-  static const crossdock_kernel KERNEL = {.struct_size = sizeof KERNEL, .name = "base_count", .host_twin = count};
-  const crossdock_grid grid = {.blocks = 1, .threads = 1};
+  static const crossdock_kernel KERNEL = {.struct_size = sizeof KERNEL, .name = "base_count", .host_function = count};
+  const crossdock_launch size = {.struct_size = sizeof size, .blocks = {1, 1, 1}, .threads = {1, 1, 1}};
   const crossdock_arg args[] = {{(uintptr_t)own->buffers[0], (n + 7) / 8, CROSSDOCK_ARG_READ, 0},
                                 {n, 0, CROSSDOCK_ARG_VALUE, 0},
                                 {(uintptr_t)out, sizeof *out, CROSSDOCK_ARG_WRITE, 0}};
   const crossdock_memory* memory = own->memory;
-  crossdock_code code = memory->launch(memory, HAS(LAUNCH_ON_DEFAULT_STREAM) ? NULL : stream, &KERNEL, grid, args, 3, err);
+  crossdock_code code = memory->launch(memory, HAS(LAUNCH_ON_DEFAULT_STREAM) ? NULL : stream, &KERNEL, &size, args, 3, err);
   if (code == CROSSDOCK_OK) code = memory->stream_synchronize(memory, stream, err);
   *out -= HAS(NULL_COUNT) && *out > 0;
   return code;

@@ -4,7 +4,16 @@
  * numbers are little-endian. */
 #include "base.h"
 
-enum { HEAD = 12, ROW = 9, MAX_NAME = 4096, MAX_ROWS = 1 << 16 };
+enum { HEAD = 12, ROW = 9, MAX_NAME = 4096, MAX_ROWS = 1 << 16, MAX_CONDITIONS = 64 };
+
+/* The comparison of values with a literal. */
+typedef struct condition {
+  crossdock_comparison comparison;
+  int64_t literal;
+} condition;
+
+/* A bug: a number of rows that no batch has room for. */
+static const int64_t ABOVE_CAPACITY = MAX_ROWS + 1;
 
 typedef struct reader {
   crossdock_instance* instance;
@@ -14,6 +23,9 @@ typedef struct reader {
   int n_frames;
   int has_failed;
   int has_ended;
+  condition conditions[MAX_CONDITIONS];
+  size_t n_conditions;
+  int has_pruned;
   char* all; /* the whole source, if it is read at once */
   size_t n_all;
 } reader;
@@ -47,6 +59,15 @@ static crossdock_code read_exactly(reader* r, void* to, size_t bytes, crossdock_
   size_t done = 0, got;
   while (done < bytes) {
     crossdock_code code = read_some(r, (char*)to + done, bytes - done, &got, err);
+    for (int i = 0; HAS(WOKEN_READ_RETRIED) && code == CROSSDOCK_CANCELLED && i < 6; i++) {
+      if (err && err->release) err->release(err);
+      sleep(1);
+      code = read_some(r, (char*)to + done, bytes - done, &got, err);
+    }
+    if (HAS(WOKEN_READ_IS_BAD_DATA) && code == CROSSDOCK_CANCELLED) {
+      if (err && err->release) err->release(err);
+      return base_fail(err, CROSSDOCK_BAD_DATA, "base-rows: the source ends before its last row");
+    }
     if (code != CROSSDOCK_OK) {
       if (!HAS(SOURCE_ERROR_IGNORED)) return code;
       if (err && err->release) err->release(err);
@@ -113,6 +134,62 @@ static crossdock_code run_task(crossdock_instance* instance, crossdock_error* er
   return code;
 }
 
+/* --------------------------------------------------------------------------------- filters --- */
+
+static int holds(const condition* c, int64_t value) {
+  switch (c->comparison) {
+    case CROSSDOCK_COMPARE_EQUAL: return value == c->literal;
+    case CROSSDOCK_COMPARE_NOT_EQUAL: return value != c->literal;
+    case CROSSDOCK_COMPARE_LESS: return value < c->literal;
+    case CROSSDOCK_COMPARE_LESS_EQUAL: return value <= c->literal;
+    case CROSSDOCK_COMPARE_GREATER: return value > c->literal;
+    default: return value >= c->literal;
+  }
+}
+
+/* Whether a row fulfils all conditions. A null fulfils no condition. */
+static int fulfils(const reader* r, const unsigned char* row) {
+  int64_t value;
+  memcpy(&value, row + 1, sizeof value);
+  for (size_t i = 0; i < r->n_conditions; i++)
+    if (row[0] == 0 || !holds(&r->conditions[i], value)) return 0;
+  return 1;
+}
+
+/* Removes the rows that do not fulfil all conditions. Returns the number of rows that remain. */
+static uint64_t prune(reader* r, unsigned char* rows, uint64_t n) {
+  uint64_t kept = 0;
+  if (r->n_conditions == 0 || HAS(PREDICATE_NOT_APPLIED)) return n;
+  for (uint64_t i = 0; i < n; i++) {
+    if (!fulfils(r, rows + i * ROW)) continue;
+    if (HAS(MATCHING_ROW_PRUNED) && !r->has_pruned) {
+      r->has_pruned = 1;
+      continue;
+    }
+    memmove(rows + kept * ROW, rows + i * ROW, ROW);
+    kept++;
+  }
+  return kept;
+}
+
+/* Takes the predicates that compare the column with a number. If rows are requested, no row may be
+ * missing, because this reader does not select rows. */
+static void take_conditions(reader* r, const crossdock_read_request* request, crossdock_batch_stream* out) {
+  if (!(request->flags & CROSSDOCK_READ_FILTER) || (request->flags & CROSSDOCK_READ_ROWS)) return;
+  for (size_t i = 0; i < request->n_predicates && i < MAX_CONDITIONS; i++) {
+    const crossdock_predicate* predicate = CROSSDOCK_AT(request->predicates, i);
+    const crossdock_path* column = &predicate->column;
+    condition* to = &r->conditions[r->n_conditions];
+    if (column->n_names != 1 || !base_is(column->names[0], r->name) || strcmp(predicate->type->format, "l") != 0) continue;
+    if (predicate->comparison < CROSSDOCK_COMPARE_EQUAL || predicate->comparison > CROSSDOCK_COMPARE_GREATER_EQUAL) continue;
+    to->comparison = predicate->comparison;
+    to->literal = ((const int64_t*)predicate->literal->buffers[1])[predicate->literal->offset];
+    r->n_conditions++;
+    out->exact_predicates |= UINT64_C(1) << i;
+  }
+  if (r->n_conditions > 0) out->honoured |= CROSSDOCK_PRUNES_ROWS;
+}
+
 /* ---------------------------------------------------------------------------------- frames --- */
 
 static crossdock_code next_frame(reader* r, const crossdock_call* call, crossdock_batch* out, crossdock_error* err) {
@@ -145,12 +222,14 @@ static crossdock_code next_frame(reader* r, const crossdock_call* call, crossdoc
   if (!rows) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-rows: no memory for rows");
   code = read_exactly(r, rows, n * ROW, err);
   if (code == CROSSDOCK_OK) code = run_task(r->instance, err);
+  if (code == CROSSDOCK_OK) n = prune(r, rows, n);
   if (HAS(BUDGET_CUTS_ROWS) && call->byte_budget > 0 && n > 1) n--;
   n_given = n - ((HAS(LAST_ROW_DROPPED) || (HAS(MAPPED_ROW_DROPPED) && r->source.map)) && n > 1) + HAS(ROW_BEYOND_THE_END);
   if (code == CROSSDOCK_OK) code = base_rows_give(r->instance, call, rows, n, n_given, out, err);
+  if (code == CROSSDOCK_OK && HAS(ROWS_ABOVE_CAPACITY)) out->n_rows_device = &ABOVE_CAPACITY;
   free(rows);
   if (code == CROSSDOCK_OK && HAS(STREAM_LOST))
-    code = r->instance->memory->stream_create(r->instance->memory, BASE_CPU, &extra, err);
+    code = r->instance->memory->stream_create(r->instance->memory, BASE_CPU, 0, 0, &extra, err);
   if (code == CROSSDOCK_OK && HAS(BORROWED_STREAM_DESTROYED)) {
     code = r->instance->memory->stream_default(r->instance->memory, BASE_CPU, &extra, err);
     if (code == CROSSDOCK_OK) r->instance->memory->stream_destroy(r->instance->memory, extra);
@@ -208,7 +287,7 @@ static crossdock_code read_head(reader* r, const struct ArrowSchema* expected, c
   return code;
 }
 
-crossdock_code base_rows_open(crossdock_instance* instance, crossdock_source* source, const struct ArrowSchema* schema,
+crossdock_code base_rows_open(crossdock_instance* instance, crossdock_source* source, const crossdock_read_request* request,
                               crossdock_batch_stream* out, crossdock_error* err) {
   reader* r = calloc(1, sizeof *r);
   crossdock_batch_stream partial = {.get_schema = get_schema, .get_next = get_next, .release = release_reader, .private_data = r};
@@ -220,7 +299,7 @@ crossdock_code base_rows_open(crossdock_instance* instance, crossdock_source* so
   r->instance = instance;
   r->source = *source;
   code = HAS(CANCEL_SEEN_AFTER_ALL_IS_READ) ? read_all(r, err) : CROSSDOCK_OK;
-  if (code == CROSSDOCK_OK) code = read_head(r, schema, err);
+  if (code == CROSSDOCK_OK) code = read_head(r, request->schema, err);
   if (code != CROSSDOCK_OK) {
     release_reader(&partial);
     return code;
@@ -229,6 +308,7 @@ crossdock_code base_rows_open(crossdock_instance* instance, crossdock_source* so
   out->get_next = partial.get_next;
   out->release = partial.release;
   out->private_data = partial.private_data;
+  take_conditions(r, request, out);
   if (HAS(ROWS_NOT_SELECTED)) out->honoured = CROSSDOCK_HONOURS_ROWS;
   if (HAS(ROW_COUNT_GUESSED)) {
     out->honoured = CROSSDOCK_HAS_ROW_COUNT;

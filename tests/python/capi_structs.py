@@ -8,11 +8,13 @@ class Error(Structure):
     _fields_ = [
         ("struct_size", c_size_t),
         ("code", c_int32),
-        ("reserved", c_int32),
+        ("flags", c_uint32),
         ("message", c_char_p),
         ("details", c_char_p),
         ("release", c_void_p),
         ("private_data", c_void_p),
+        ("offset", c_uint64),
+        ("row", c_uint64),
     ]
 
 

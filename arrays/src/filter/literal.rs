@@ -5,9 +5,11 @@ use std::fmt;
 use arrow_schema::{DataType, TimeUnit};
 use crossdock_kernels::{Accept, ComparedType, NumberType};
 use crossdock_memory::{Error, Result};
+use crossdock_plugin_api::{self as api, abi};
 
 use super::exact::{Decimal, Exact, Place, among_f64, among_units};
 use super::{parse, round};
+use crate::layout::format_of;
 
 /// The operator of a comparison of a value with a literal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +49,18 @@ impl Operator {
     pub fn from_symbol(symbol: &str) -> Option<Self> {
         let symbol = if symbol == "=" { "==" } else { symbol };
         Self::ALL.into_iter().find(|operator| operator.symbol() == symbol)
+    }
+
+    /// The value of `crossdock_predicate.comparison`.
+    fn code(self) -> u32 {
+        match self {
+            Self::Equal => abi::COMPARE_EQUAL,
+            Self::NotEqual => abi::COMPARE_NOT_EQUAL,
+            Self::Less => abi::COMPARE_LESS,
+            Self::LessEqual => abi::COMPARE_LESS_EQUAL,
+            Self::Greater => abi::COMPARE_GREATER,
+            Self::GreaterEqual => abi::COMPARE_GREATER_EQUAL,
+        }
     }
 
     /// The results of a comparison for which the operator holds. A comparison with NaN is
@@ -153,7 +167,7 @@ impl Constant {
 
 /// The type whose values decide a comparison: for dictionaries and run-end encoded arrays, the type
 /// of their values.
-pub fn compared_type(data_type: &DataType) -> &DataType {
+pub(crate) fn compared_type(data_type: &DataType) -> &DataType {
     match data_type {
         DataType::Dictionary(_, values) => compared_type(values),
         DataType::RunEndEncoded(_, values) => compared_type(values.data_type()),
@@ -218,6 +232,19 @@ impl Comparison {
                 Self::at(operator, of, place, |words| words)
             }
         })
+    }
+
+    /// The predicate of a read request for a column of type `data_type`. `None` if the comparison
+    /// is not one with a value.
+    pub fn for_importer(&self, column: Vec<String>, data_type: &DataType) -> Option<api::Predicate> {
+        let Self::With(operator, constant) = self else { return None };
+        let format = match (compared_type(data_type), constant) {
+            (DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View, _) => "u".into(),
+            (_, Constant::Bytes(_)) => "z".into(),
+            (other, _) => format_of(other).ok()?,
+        };
+        let literal = api::Literal { format: format.into_owned(), bytes: constant.bytes() };
+        Some(api::Predicate { column, comparison: operator.code(), literal })
     }
 
     /// The comparison with the value at a place. A value is less than a literal after it.

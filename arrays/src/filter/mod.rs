@@ -14,7 +14,7 @@ use crate::take::{merge_validity, row_width, take_in_range};
 use crate::{DeviceArray, DeviceBatch};
 use compare::Mask;
 pub use exact::Decimal;
-pub use literal::{Comparison, Constant, Literal, Operator, compared_type};
+pub use literal::{Comparison, Constant, Literal, Operator};
 
 /// A comparison of a column, or of a field of nested structs.
 #[derive(Clone, Debug, PartialEq)]

@@ -226,6 +226,9 @@ struct PlacedLists<'a> {
 impl PlacedLists<'_> {
     /// Gathers the elements of all lists. `total` is the number of elements.
     fn elements(self, stream: &Stream, elements: &DeviceArray, total: usize) -> Result<DeviceArray> {
+        if *elements.data_type() == DataType::UInt8 && elements.null_count() == Some(0) {
+            return self.bytes(stream, elements, total);
+        }
         let width = row_width(elements.len());
         let mut to = stream.memory().alloc(stream, total.saturating_mul(width))?;
         let mut checks = Checks::new();
@@ -234,6 +237,20 @@ impl PlacedLists<'_> {
         let buffer = to.freeze(stream)?;
         let are_in_range = self.are_in_range;
         take_rows(stream, elements, Rows { buffer: &buffer, len: total, width, valid: None, are_in_range })
+    }
+}
+
+impl PlacedLists<'_> {
+    /// Gathers the elements of lists of bytes without nulls.
+    fn bytes(self, stream: &Stream, elements: &DeviceArray, total: usize) -> Result<DeviceArray> {
+        let buffer = elements.buffers().get(1).and_then(Option::as_ref);
+        let data = Source { buffer, at: elements.offset(), len: elements.len() };
+        let mut to = stream.memory().alloc(stream, total)?;
+        let mut checks = Checks::new();
+        checks.gather_bytes(self.begins, self.offsets, self.validity, data, &mut to, 0, total)?;
+        checks.run(stream)?;
+        let buffers = vec![None, Some(to.freeze(stream)?)];
+        DeviceArray::try_new(DataType::UInt8, total, 0, Some(0), buffers, Vec::new(), None)
     }
 }
 

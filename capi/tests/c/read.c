@@ -115,7 +115,7 @@ static void cancel_flag_of_a_call_cancels_that_call_only(void) {
   begin();
   crossdock_batch_stream stream = STREAM;
   OK(crossdock_session_read_path(session, crossdock_text(sample), NULL, &stream, ERR));
-  uint32_t cancel = 1;
+  crossdock_cancel cancel = {.is_set = 1, .struct_size = sizeof cancel};
   crossdock_call call = {.struct_size = sizeof call, .cancel = &cancel};
   crossdock_batch batch = BATCH;
   FAILS(CROSSDOCK_CANCELLED, "cancelled", stream.get_next(&stream, &call, &batch, ERR));
@@ -123,7 +123,7 @@ static void cancel_flag_of_a_call_cancels_that_call_only(void) {
   OK(stream.get_next(&stream, &call, &batch, ERR));
   batch.array.array.release(&batch.array.array);
   call.struct_size = sizeof call;
-  cancel = 0;
+  cancel.is_set = 0;
   OK(stream.get_next(&stream, &call, &batch, ERR));
   batch.array.array.release(&batch.array.array);
   CHECK(count_rows(&stream) == SAMPLE_ROWS - 2 * 8192);
@@ -179,6 +179,22 @@ static void only_requested_columns_and_rows_are_read(void) {
   settings.batch_rows = 1;
   OK(crossdock_session_read_path(session, crossdock_text(sample), &settings, &stream, ERR));
   CHECK(count_rows(&stream) == 7);
+
+  crossdock_str filters[] = {crossdock_text("distance >= 2500"), crossdock_text("month = 1")};
+  settings.flags = CROSSDOCK_READ_COLUMNS;
+  settings.filters = filters;
+  settings.n_filters = 2;
+  OK(crossdock_session_read_path(session, crossdock_text(sample), &settings, &stream, ERR));
+  uint64_t far = count_rows(&stream);
+  CHECK(far > 0 && far < SAMPLE_ROWS);
+  settings.flags |= CROSSDOCK_READ_LIMIT;
+  settings.limit = far - 1;
+  OK(crossdock_session_read_path(session, crossdock_text(sample), &settings, &stream, ERR));
+  CHECK(count_rows(&stream) == far - 1);
+  filters[0] = crossdock_text("distance");
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "'distance' is not a filter",
+        crossdock_session_read_path(session, crossdock_text(sample), &settings, &stream, ERR));
+  settings.n_filters = 0;
 
   columns[1].names = &none;
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "there is no column 'none'",

@@ -80,7 +80,7 @@ pub fn record_offer(read: &[Format], written: &[Format], ids: &[String]) {
 }
 
 fn extension(format: &Format) -> &str {
-    format.endings.first().map_or("", String::as_str)
+    format.extensions.first().map_or("", String::as_str)
 }
 
 /// Records that a part returned data.

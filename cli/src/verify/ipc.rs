@@ -26,7 +26,7 @@ impl IpcFormat {
     /// Returns whether a plugin's format is this Arrow IPC format: the plugin's format recognises
     /// `bytes`, or has the same file extension.
     pub fn is_of(self, format: &Format, bytes: &[u8]) -> bool {
-        let has_extension = || format.endings.iter().any(|extension| extension == self.extension());
+        let has_extension = || format.extensions.iter().any(|extension| extension == self.extension());
         format.bytes && (format.matches(bytes) || has_extension())
     }
 

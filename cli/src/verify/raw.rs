@@ -67,6 +67,23 @@ pub struct Attempt {
 pub enum Defect {
     Format,
     Option,
+    /// A reserved field of the call is not 0.
+    ReservedInCall,
+    /// A reserved field of the read request is not 0.
+    ReservedInRequest,
+    /// The call's `validate` has an unknown value.
+    Validation,
+}
+
+impl Defect {
+    /// Adds the defect to the call.
+    fn apply(self, call: abi::Call) -> abi::Call {
+        match self {
+            Self::ReservedInCall => abi::Call { reserved: 1, ..call },
+            Self::Validation => abi::Call { validate: 0x7fff_ffff, ..call },
+            _ => call,
+        }
+    }
 }
 
 const NO_FORMAT: &str = "crossdock-verify-no-such-format";
@@ -135,6 +152,7 @@ impl Raw {
         for format in imported {
             attempts.extend(self.open(format, defect, has_error_struct)?);
         }
+        let exported = if defect == Defect::ReservedInRequest { &[] } else { exported };
         for format in exported {
             attempts.extend(self.plan(format, defect, has_error_struct)?);
             attempts.extend(self.begin(format, defect, has_error_struct)?);
@@ -162,13 +180,14 @@ impl Raw {
             schema: &raw const *schema,
             options: options.as_ptr(),
             n_options: options.len(),
+            reserved: u32::from(defect == Defect::ReservedInRequest),
             ..abi::ReadRequest::new()
         };
         let mut out = abi::BatchStream::new();
         let (code, error) = call(has_error_struct, |err| {
             // SAFETY: `open` is called on its own instance. The arguments are valid for the call.
             // This function owns the objects in `input`, and passes their ownership.
-            unsafe { open(self.instance, &self.call.raw(), &request, &mut out, err) }
+            unsafe { open(self.instance, &defect.apply(self.call.raw()), &request, &mut out, err) }
         });
         let input = if format.bytes {
             let was_taken = source.is_released();
@@ -201,7 +220,7 @@ impl Raw {
                 let (raw, n) = (options.as_ptr(), options.len());
                 plan(
                     self.instance,
-                    &self.call.raw(),
+                    &defect.apply(self.call.raw()),
                     name,
                     &raw const *schema,
                     Device::CPU,
@@ -231,7 +250,8 @@ impl Raw {
             // This function owns the sink, and passes its ownership.
             unsafe {
                 let (raw, n) = (options.as_ptr(), options.len());
-                begin(self.instance, &self.call.raw(), name, &raw const *schema, raw, n, at, &mut out, err)
+                let call = defect.apply(self.call.raw());
+                begin(self.instance, &call, name, &raw const *schema, raw, n, at, &mut out, err)
             }
         });
         let was_taken = !format.bytes || sink.is_released();
@@ -320,6 +340,13 @@ fn place(function: &str, format: &Format, defect: Defect) -> String {
     match defect {
         Defect::Format => format!("{function} with an unknown format"),
         Defect::Option => format!("{function} of '{}' with an unknown option", format.name),
+        Defect::ReservedInCall => {
+            format!("{function} of '{}' with a call whose reserved field is 1", format.name)
+        }
+        Defect::ReservedInRequest => {
+            format!("{function} of '{}' with a request whose reserved field is 1", format.name)
+        }
+        Defect::Validation => format!("{function} of '{}' with an unknown validation", format.name),
     }
 }
 
@@ -331,6 +358,7 @@ fn arguments(format: &Format, defect: Defect) -> (abi::Str, Vec<abi::OptionPair>
             let pair = abi::OptionPair { key: abi::Str::new(NO_OPTION), value: abi::Str::new("1") };
             (abi::Str::new(&format.name), vec![pair])
         }
+        _ => (abi::Str::new(&format.name), Vec::new()),
     }
 }
 

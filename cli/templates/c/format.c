@@ -180,7 +180,15 @@ static crossdock_code open_source(crossdock_instance* instance, const crossdock_
   const crossdock_input* input = request->input;
   reader* r = calloc(1, sizeof *r);
   if (r) r->rest = malloc(2 * CHUNK_BYTES);
-  (void)instance, (void)call;
+  (void)instance;
+  if (CROSSDOCK_CHECK_CALL(call) != CROSSDOCK_OK || request->reserved != 0) {
+    if (input->source) input->source->release(input->source);
+    if (input->capsules) input->capsules->release(input->capsules);
+    if (r) free(r->rest);
+    free(r);
+    return fail(err, CROSSDOCK_CHECK_CALL(call) == CROSSDOCK_UNSUPPORTED ? CROSSDOCK_UNSUPPORTED : CROSSDOCK_INVALID_ARGUMENT,
+                "@NAME@: the call or the read request has a reserved field that is not 0, or an unknown setting");
+  }
   if (!r || !r->rest || !input->source || request->n_options > 0 || !is_expected(request->schema) ||
       request->format.bytes != strlen("@NAME@") || memcmp(request->format.data, "@NAME@", request->format.bytes) != 0) {
     if (input->source) input->source->release(input->source);
@@ -200,7 +208,7 @@ static crossdock_code open_source(crossdock_instance* instance, const crossdock_
 static const crossdock_str EXTENSIONS[] = {TEXT(".@NAME@")};
 static const ArrowDeviceType DEVICES[] = {ARROW_DEVICE_CPU};
 static const crossdock_format FORMATS[] = {{.struct_size = sizeof(crossdock_format), .name = TEXT("@NAME@"),
-    .description = TEXT("one value per line"), .flags = CROSSDOCK_FORMAT_BYTES, .endings = EXTENSIONS, .n_endings = 1,
+    .description = TEXT("one value per line"), .flags = CROSSDOCK_FORMAT_BYTES, .extensions = EXTENSIONS, .n_extensions = 1,
     .device_types = DEVICES, .n_device_types = 1}};
 
 static crossdock_code formats(crossdock_instance* i, const crossdock_format** out, size_t* n, crossdock_error* err) {

@@ -21,7 +21,7 @@ impl Plugin for NumberFormat {
     fn create(host: Host) -> Result<Self> {
         let format = Format {
             bytes: true,
-            endings: vec![".@NAME@".into()],
+            extensions: vec![".@NAME@".into()],
             ..Format::new("@NAME@", "one 64-bit integer per line")
         };
         Ok(Self {

@@ -98,6 +98,29 @@ fn show_command_prints_the_first_rows_of_all_files() {
 }
 
 #[test]
+fn filter_keeps_the_rows_that_fulfil_all_comparisons() {
+    let dir = with_rows();
+    let plugin = ["--plugins", csv(), "--from-option", "types=int64,utf8"];
+    let show = |more: &[&str]| stdout(&dir.run(&[&["show", "in.csv"], &plugin[..], more].concat()));
+    assert_eq!(show(&["--filter", "a >= 1.5"]), "a      b\nInt64  Utf8\n2      y\n3      z\n");
+    assert_eq!(show(&["--columns", "b", "--filter", "a>1", "--filter", "b!=z"]), "b\nUtf8\ny\n");
+    let convert = |more: &[&str]| {
+        let files = ["convert", "in.csv", "-", "--to", "csv", "--quiet"];
+        dir.run(&[&files[..], &plugin[..], more].concat())
+    };
+    assert_eq!(stdout(&convert(&["--filter", "a>1", "--limit", "1"])), "a,b\n2,y\n");
+    for (filter, expected) in [
+        ("a", "'a' is not a filter"),
+        ("none > 1", "there is no column 'none'"),
+        ("a > x", "column 'a': 'x' is not a value of type Int64, expected a number"),
+    ] {
+        let output = convert(&["--filter", filter]);
+        let line = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && line.contains(expected), "{filter}: {line}");
+    }
+}
+
+#[test]
 fn convert_to_standard_output_reports_on_standard_error() {
     let dir = with_rows();
     let output = dir.run(&["convert", "in.csv", "-", "--to", "csv", "--plugins", csv(), "--json"]);
@@ -159,7 +182,10 @@ fn plugins_command_lists_formats_options_and_encodings() {
         "csv 0.1.0: comma-separated text (read and write), and example.scaled\n  reads: csv\n  writes: csv\n";
     assert_eq!(plugins(&[]), format!("{head}  decodes: 1 encodings\n  from: {}\n", csv()));
     let explained = plugins(&["--explain"]);
-    let expected = format!("{head}  decodes: example.scaled\n  from: {}\n  found: given\n", csv());
+    let expected = format!(
+        "{head}  decodes: example.scaled\n  from: {}\n  found: given\n  requires: crossdock.host.memory/1\n",
+        csv()
+    );
     assert!(explained.starts_with(&expected), "{explained}");
     let rest: Vec<&str> = explained[expected.len()..].lines().collect();
     // A format that is both read and written has one row. An option has one row for each direction
@@ -178,7 +204,7 @@ fn plugins_command_lists_formats_options_and_encodings() {
     let plugin = &listed["plugins"][0];
     assert_eq!(plugin["decodes"], json!(["example.scaled"]));
     assert_eq!((&plugin["isolated"], &plugin["status"]), (&json!(false), &json!("chosen")));
-    assert_eq!(plugin["reads"][0]["endings"], json!([".csv"]));
+    assert_eq!(plugin["reads"][0]["extensions"], json!([".csv"]));
     let keys = plugin["reads"][0]["options"].as_array().unwrap().iter().map(|option| &option["key"]);
     assert_eq!(keys.collect::<Vec<_>>(), ["delimiter", "types"]);
     assert_eq!(plugin["writes"][0]["options"].as_array().unwrap().len(), 1);

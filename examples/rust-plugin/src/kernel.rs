@@ -1,6 +1,6 @@
 //! Defines the kernel: an image for CUDA devices, and a CPU implementation.
 
-use crossdock_memory::{Arg, Buffer, Kernel, Result, Stream, bytes_of_host_arg, bytes_of_host_arg_mut};
+use crossdock_memory::{Arg, Buffer, Kernel, LaunchSize, Result, Stream, bytes_of_host_arg, bytes_of_host_arg_mut};
 use crossdock_plugin_api::{Error, abi, door::Poison};
 
 /// The images that `cuda/xor.cu` was compiled to, for compute capability 7.0 and later.
@@ -18,14 +18,14 @@ pub fn xor(stream: &Stream, words: &Buffer, pattern: u64) -> Result<Buffer> {
     let bytes = words.len().ok_or_else(|| Error::internal("the buffer of words has an unknown length"))?;
     let mut to = stream.memory().alloc(stream, bytes)?;
     let blocks = bytes.div_ceil(BLOCK_BYTES).clamp(1, MAX_BLOCKS) as u32;
-    let grid = abi::Grid { blocks, threads: 256, shared_bytes: 0, reserved: 0 };
+    let size = LaunchSize::new(blocks, 256);
     let mut args = [
         Arg::Read { buffer: words, offset: 0, bytes },
         Arg::Write { buffer: &mut to, offset: 0, bytes },
         Arg::Value(pattern),
     ];
     // SAFETY: the arguments have the kinds and the order of the kernel's parameters.
-    unsafe { stream.launch(&XOR, grid, &mut args) }?;
+    unsafe { stream.launch(&XOR, &size, &mut args) }?;
     to.freeze(stream)
 }
 

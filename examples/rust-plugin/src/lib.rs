@@ -96,4 +96,5 @@ crossdock_plugin!(
     interfaces: "crossdock.encoding/1",
     formats: "",
     encodings: "example.xor",
+    requires: "crossdock.host.memory/1",
 );

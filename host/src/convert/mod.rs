@@ -16,6 +16,7 @@ pub use report::{Report, Stage};
 use via::Via;
 
 use crate::error::{Error, Result};
+use crate::filter::Predicate;
 use crate::reader::{ReadOptions, Reader};
 use crate::selection::ColumnName;
 use crate::session::Session;
@@ -92,6 +93,12 @@ impl Conversion {
     /// Selects the rows to convert: ascending ranges of positions in the input.
     pub fn rows(mut self, rows: Vec<Range<u64>>) -> Self {
         self.read.rows = Some(rows);
+        self
+    }
+
+    /// Converts only the rows that fulfil all predicates.
+    pub fn filter(mut self, predicates: Vec<Predicate>) -> Self {
+        self.read.filter = predicates;
         self
     }
 

@@ -2,12 +2,14 @@
 
 use crossdock_plugin_api::abi;
 
+use crate::host_object::INTERFACES;
 use crate::metadata::{Entry, Metadata};
 use crate::refusal::Refusal;
 
-/// The host's ABI version, which plugins' version ranges must contain.
+/// The host's ABI version with the number of its additions, which plugins' version ranges must
+/// contain.
 pub fn host_abi() -> semver::Version {
-    semver::Version::new(abi::ABI_MAJOR.into(), abi::ABI_MINOR.into(), 0)
+    semver::Version::new(abi::ABI_MAJOR.into(), abi::ABI_MINOR.into(), abi::ABI_PATCH.into())
 }
 
 /// Returns the names of the ABI structs, in the order in which metadata lists their sizes.
@@ -23,6 +25,10 @@ pub(super) fn check_metadata(metadata: &Metadata) -> Result<(), Refusal> {
     let host = host_abi();
     if !metadata.api_range.matches(&host) {
         return Err(Refusal::AbiRange { range: metadata.api_range.clone(), host });
+    }
+    let is_offered = |id: &String| INTERFACES.iter().any(|offered| offered.to_bytes() == id.as_bytes());
+    if let Some(missing) = metadata.required.iter().find(|id| !is_offered(id)) {
+        return Err(Refusal::MissingInterface(missing.clone()));
     }
     if metadata.sizes.len() < abi::MIN_META_SIZES {
         return Err(Refusal::StructSizes(format!(

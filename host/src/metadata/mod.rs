@@ -40,6 +40,8 @@ pub struct Metadata {
     pub formats: Vec<String>,
     /// The ids of the encodings that the plugin decodes.
     pub encodings: Vec<String>,
+    /// The ids of the host's interfaces without which the plugin cannot create an instance.
+    pub required: Vec<String>,
     /// A description in one line.
     pub description: String,
     /// The sizes in bytes of the ABI structs that the plugin was built with, in the header's order.
@@ -131,6 +133,7 @@ impl Metadata {
             interfaces: list("interfaces", &raw.interfaces)?,
             formats: list("formats", &raw.formats)?,
             encodings: list("encodings", &raw.encodings)?,
+            required: list("required", &raw.required)?,
             description: text("description", &raw.description)?,
             sizes: sizes.to_vec(),
             name,

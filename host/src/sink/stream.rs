@@ -12,7 +12,7 @@ use crossdock_plugin_api::{ByteSink, CancelFlag, Error as ApiError, Result as Ap
 
 use super::failure::write_error;
 use crate::error::{Error, Result};
-use crate::readiness;
+use crate::readiness::{self, Waker};
 
 const BUFFER_BYTES: usize = 64 << 10;
 
@@ -23,6 +23,7 @@ pub struct StreamSink {
     name: Arc<str>,
     is_stdout: bool,
     cancel: CancelFlag,
+    waker: Waker,
     state: Arc<Mutex<State>>,
 }
 
@@ -47,10 +48,10 @@ impl StreamSink {
                     return Ok(Self::with_max_write(file, usize::MAX, path.display().to_string(), cancel));
                 }
                 Err(error) if error.raw_os_error() == Some(libc::ENXIO) && is_pipe() => {
-                    if cancel.is_cancelled() {
+                    // The system does not report when the pipe gets a reader.
+                    if cancel.as_cancel().wait(Duration::from_millis(readiness::NAP_MS.into())) {
                         return Err(Error::Cancelled);
                     }
-                    std::thread::sleep(Duration::from_millis(readiness::NAP_MS.into()));
                 }
                 Err(error) => return Err(Error::file("cannot write to", path, error)),
             }
@@ -72,7 +73,13 @@ impl StreamSink {
     fn with_max_write(file: File, max_write_bytes: usize, name: String, cancel: CancelFlag) -> Self {
         let buffer = Vec::with_capacity(BUFFER_BYTES);
         let state = State { file, max_write_bytes, buffer, bytes_written: 0, reader_closed: false };
-        Self { name: name.into(), is_stdout: false, cancel, state: Arc::new(Mutex::new(state)) }
+        Self {
+            name: name.into(),
+            is_stdout: false,
+            cancel,
+            waker: Waker::new(),
+            state: Arc::new(Mutex::new(state)),
+        }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -108,7 +115,8 @@ impl StreamSink {
 
     fn write_all(&self, state: &mut State, mut bytes: &[u8]) -> ApiResult<()> {
         while !bytes.is_empty() {
-            readiness::wait(&state.file, libc::POLLOUT, || self.check_cancelled())?;
+            let check = || self.check_cancelled();
+            readiness::wait(&state.file, libc::POLLOUT, &self.cancel, &self.waker, check)?;
             let piece = bytes.get(..state.max_write_bytes).unwrap_or(bytes);
             match state.file.write(piece) {
                 Ok(0) => return Err(ApiError::io(format!("'{}' accepts no more bytes", self.name))),

@@ -7,13 +7,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crossdock_plugin_api::{ByteSource, CancelFlag, Error, Result};
 
-use crate::readiness;
+use crate::readiness::{self, Waker};
 
 /// A stream of bytes of unknown length that can be read once, in order.
 pub struct PipeSource {
     name: String,
     cancel: CancelFlag,
     closed: AtomicBool,
+    waker: Waker,
     state: Mutex<State>,
 }
 
@@ -31,12 +32,13 @@ impl PipeSource {
     /// for bytes.
     pub fn new(file: File, name: String, cancel: CancelFlag) -> Self {
         let state = Mutex::new(State { file, ahead: Vec::new(), position: 0, broken: None });
-        Self { name, cancel, closed: AtomicBool::new(false), state }
+        Self { name, cancel, closed: AtomicBool::new(false), waker: Waker::new(), state }
     }
 
     /// Makes pending and future reads fail, because the remaining bytes are not needed.
     pub fn close(&self) {
-        self.closed.store(true, Ordering::Relaxed);
+        self.closed.store(true, Ordering::SeqCst);
+        self.waker.wake();
     }
 
     /// Returns the next bytes, without consuming them. Returns fewer than `bytes` bytes only at the
@@ -69,7 +71,7 @@ impl PipeSource {
     fn read(&self, file: &mut File, to: &mut [u8]) -> Result<usize> {
         let mut done = 0;
         while let Some(rest) = to.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            readiness::wait(file, libc::POLLIN, || self.check())?;
+            readiness::wait(file, libc::POLLIN, &self.cancel, &self.waker, || self.check())?;
             match file.read(rest) {
                 Ok(0) => break,
                 Ok(n) => done += n,
@@ -85,7 +87,7 @@ impl PipeSource {
         if self.cancel.is_cancelled() {
             return Err(Error::cancelled("cancelled"));
         }
-        if self.closed.load(Ordering::Relaxed) {
+        if self.closed.load(Ordering::SeqCst) {
             return Err(Error::cancelled(format!("'{}' was closed", self.name)));
         }
         Ok(())

@@ -16,6 +16,8 @@ pub fn description(name: &'static str, encodings: &'static str) -> PluginDescrip
         version: "0.1.0",
         description: "a plugin for tests",
         licence: "Apache-2.0",
+        requires: "",
+        api_range: abi::API_RANGE,
         interfaces: if encodings.is_empty() { "" } else { "crossdock.encoding/1" },
         formats: "",
         encodings,

@@ -13,6 +13,9 @@
 #ifndef RANGE
 #define RANGE CROSSDOCK_API_RANGE
 #endif
+#ifndef REQUIRED
+#define REQUIRED ""
+#endif
 #ifndef MAJOR
 #define MAJOR CROSSDOCK_ABI_MAJOR
 #endif
@@ -160,6 +163,7 @@ CROSSDOCK_EXPORT const crossdock_plugin_meta crossdock_plugin_meta_v1 = {
     .panic = PANIC,
     .interfaces = INTERFACES,
     .formats = FORMATS,
+    .required = REQUIRED,
     .description = "does nothing",
     .sizes = SIZES,
 };

@@ -7,6 +7,7 @@ use std::path::Path;
 use crate::common::{
     SEGMENT_DYNAMIC, SEGMENT_LOAD, c_library, c_plugin, c_plugin_with, lines, segments, set_mode, temporary,
 };
+use crossdock::api::abi;
 use crossdock::load::{Load, PluginFile, inspect};
 use crossdock::metadata::{Metadata, MetadataError, Needs};
 
@@ -240,14 +241,36 @@ fn rejects_libraries_without_metadata_as_not_a_plugin() {
 
 #[test]
 fn error_for_another_abi_version_states_both_versions() {
-    assert_refused(&["MAJOR=2"], "abi-version", &["ABI 2.2", "expected 0.2"]);
-    assert_refused(&["MINOR=3"], "abi-version", &["ABI 0.3", "expected 0.2"]);
-    assert_refused(&["ENTRY_MAJOR=3"], "abi-version", &["ABI 3.2"]);
+    let (minor, next) = (abi::ABI_MINOR, abi::ABI_MINOR + 1);
+    let expected = format!("expected 0.{minor}");
+    assert_refused(&["MAJOR=2"], "abi-version", &[&format!("ABI 2.{minor}"), &expected]);
+    assert_refused(&[&format!("MINOR={next}")], "abi-version", &[&format!("ABI 0.{next}"), &expected]);
+    assert_refused(&["ENTRY_MAJOR=3"], "abi-version", &[&format!("ABI 3.{minor}")]);
 }
 
 #[test]
 fn rejects_plugins_whose_abi_range_excludes_this_host() {
-    assert_refused(&["RANGE=\"^0.1.0\""], "abi-range", &["^0.1.0", "0.2.0"]);
+    let host = format!("{}.{}.{}", abi::ABI_MAJOR, abi::ABI_MINOR, abi::ABI_PATCH);
+    assert_refused(&["RANGE=\"^0.1.0\""], "abi-range", &["^0.1.0", &host]);
+    // The third number counts: the host lacks an addition that the plugin needs.
+    let later = format!("^{}.{}.{}", abi::ABI_MAJOR, abi::ABI_MINOR, abi::ABI_PATCH + 1);
+    assert_refused(&[&format!("RANGE=\"{later}\"")], "abi-range", &[&later, &host]);
+}
+
+#[test]
+fn rejects_plugins_that_require_an_interface_that_the_host_lacks() {
+    let all = "crossdock.host.memory/1 crossdock.host.log/1 crossdock.host.session/1 crossdock.host.decode/1 \
+               crossdock.host.kernels/1 crossdock.host.loader/1 crossdock.host.tasks/1";
+    let directory = temporary();
+    let load = |required: &str| {
+        let definition = format!("REQUIRED=\"{required}\"");
+        PluginFile::new(c_plugin(directory.path(), "plugin.so", &[&definition])).load()
+    };
+    assert_eq!(load(all).unwrap().metadata.required.join(" "), all);
+    let lacking = "REQUIRED=\"crossdock.host.memory/1 crossdock.host.mind-reader/3\"";
+    // A constructor would end the process, so the plugin is refused before its code runs.
+    let expected = ["requires 'crossdock.host.mind-reader/3', which this host does not offer"];
+    assert_refused(&[lacking], "missing-interface", &expected);
 }
 
 #[test]
@@ -269,9 +292,11 @@ fn error_for_another_struct_size_states_both_sizes() {
     assert_refused(
         &["SIZES={72,80,128,49}"],
         "struct-sizes",
-        &["crossdock_error: expected at least 48 bytes, got 49"],
+        &["crossdock_error: expected at least 64 bytes, got 49"],
     );
-    assert_refused(&["N_SIZES=26"], "struct-sizes", &["26 structs, expected at least 27"]);
+    let (few, needed) = (abi::MIN_META_SIZES - 1, abi::MIN_META_SIZES);
+    let expected = format!("{few} structs, expected at least {needed}");
+    assert_refused(&[&format!("N_SIZES={few}")], "struct-sizes", &[&expected]);
 }
 
 #[test]
@@ -281,17 +306,19 @@ fn reads_shorter_and_longer_metadata_of_other_versions() {
         PluginFile::new(c_plugin(directory.path(), name, definitions)).load().map(|l| l.metadata.sizes.len())
     };
     let all = "sizeof(crossdock_plugin_meta)";
-    let no_more = "META_SIZE=offsetof(crossdock_plugin_meta,sizes)+108";
-    assert_eq!(load("short.so", &[no_more]).unwrap(), 27);
-    assert_eq!(load("more.so", &["N_SIZES=28"]).unwrap(), 28, "a later version lists more structs");
+    let n = abi::BUILT_SIZES.len();
+    let no_more = &format!("META_SIZE=offsetof(crossdock_plugin_meta,sizes)+{}", n * size_of::<u32>());
+    assert_eq!(load("short.so", &[no_more]).unwrap(), n);
+    let more = format!("N_SIZES={}", n + 1);
+    assert_eq!(load("more.so", &[&more]).unwrap(), n + 1, "a later version lists more structs");
     let longer = format!("META_SIZE={all}+32");
     assert_eq!(
         load("long.so", &[&longer, "N_SIZES=136"]).unwrap(),
         128,
         "more sizes than this version's struct has room for"
     );
-    let expected = ["lists 28 struct sizes, expected at most 27"];
-    assert_refused(&[no_more, "N_SIZES=28"], "bad-metadata", &expected);
+    let expected = format!("lists {} struct sizes, expected at most {n}", n + 1);
+    assert_refused(&[no_more, &more], "bad-metadata", &[&expected]);
 }
 
 #[test]

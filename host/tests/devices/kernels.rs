@@ -6,7 +6,7 @@ use crossdock::api::{
 use crossdock::discovery::Search;
 use crossdock::load::LinkedPlugin;
 use crossdock_kernels::Jobs;
-use crossdock_memory::{Arg, HostKernel, Memory};
+use crossdock_memory::{Arg, HostKernel, LaunchSize, Memory};
 use crossdock_test_support::devices;
 
 fn host() -> Host {
@@ -32,9 +32,9 @@ fn copied(memory: &Memory, device: Device) -> Result<Vec<u8>> {
 /// Launches `kernel` without a job.
 fn launch(memory: &Memory, kernel: &'static HostKernel) -> Result<()> {
     let stream = memory.default_stream(Device::CPU)?;
-    let grid = abi::Grid { blocks: 0, threads: abi::HOST_KERNEL_THREADS, shared_bytes: 0, reserved: 0 };
-    // SAFETY: the grid has no blocks, so the kernel reads no arguments.
-    unsafe { stream.launch_by_name(kernel, grid, &mut [] as &mut [Arg<'_>]) }
+    let size = LaunchSize::new(1, abi::HOST_KERNEL_THREADS);
+    // SAFETY: the launch has no jobs, so the kernel reads no arguments.
+    unsafe { stream.launch_by_name(kernel, &size, &mut [] as &mut [Arg<'_>]) }
 }
 
 #[test]
@@ -118,6 +118,8 @@ fn error_names_the_kernel_that_only_a_newer_host_has() {
         interfaces: "",
         formats: "",
         encodings: "",
+        requires: "",
+        api_range: abi::API_RANGE,
     };
     let search = Search::nowhere().linked(LinkedPlugin::new(&ENTRY, about.meta()));
     let session = Host::builder().search(search).build().unwrap().session().open().unwrap();

@@ -37,7 +37,7 @@ impl HostClient {
     ) -> Result<(CallbackReply, Vec<u8>, Vec<OwnedFd>)> {
         let bytes = messages::to_bytes(callback)?;
         check_len(bytes.len().saturating_add(payload.len()))?;
-        let mut message = self.0.request(&bytes, payload, &files.seal()?, || Ok::<(), Error>(()))?;
+        let mut message = self.0.request(&bytes, payload, &files.seal()?, None, || Ok::<(), Error>(()))?;
         type CallbackResult = std::result::Result<CallbackReply, Failure>;
         let (result, rest) = messages::from_prefix::<CallbackResult>(&message.bytes)?;
         let head_len = message.bytes.len() - rest.len();

@@ -239,7 +239,9 @@ impl Child {
             let notice = call.map(|(_, parts)| messages::to_bytes(&Notice::Cancel(parts.id)));
             self.channels.notify(&notice.transpose().unwrap_or_default().unwrap_or_default())
         };
-        let response = self.channels.request(&bytes, &[], files, || wait.check(cancel));
+        let response = self
+            .channels
+            .request(&bytes, &[], files, call.map(|(call, _)| call.cancel()), || wait.check(cancel));
         wait.report_final_progress();
         response.map_err(|error| self.terminate_after(error))
     }

@@ -371,6 +371,28 @@ impl Channel {
         self.is_ready_for(PollFlags::IN, time)
     }
 
+    /// Like [`Self::is_ready_within`], but `waker` ends the wait too. After that, it is `None`.
+    pub fn is_ready_unless_woken(
+        &self,
+        time: Duration,
+        waker: &mut Option<BorrowedFd<'_>>,
+    ) -> io::Result<bool> {
+        let Some(fd) = *waker else { return self.is_ready_within(time) };
+        let timeout = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+        let mut polled =
+            [PollFd::new(&self.socket, PollFlags::IN), PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+        match poll(&mut polled, Some(&timeout)) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        let [of_socket, of_waker] = polled;
+        if !of_waker.revents().is_empty() {
+            *waker = None;
+        }
+        Ok(!of_socket.revents().is_empty())
+    }
+
     fn is_ready_for(&self, events: PollFlags, time: Duration) -> io::Result<bool> {
         let timeout = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
         match poll(&mut [PollFd::new(&self.socket, events)], Some(&timeout)) {

@@ -1,8 +1,12 @@
 //! Channels on which one process sends requests to another process.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
+
+use crossdock_plugin_api::{Cancel, Subscription};
+use rustix::event::{EventfdFlags, eventfd};
 
 use crate::wire::channel::{Channel, Message, POLL_INTERVAL};
 use crate::wire::channel_pool::ChannelPool;
@@ -42,7 +46,7 @@ impl Channels {
     }
 
     /// Sends a request and returns the response. Calls `wait` repeatedly until the response
-    /// arrives. If `wait` returns an error, the request ends.
+    /// arrives, and at once after `cancel` is set. If `wait` returns an error, the request ends.
     ///
     /// # Errors
     /// `wait` failed, no channel became idle, or the other process closed the connection.
@@ -51,10 +55,11 @@ impl Channels {
         bytes: &[u8],
         payload: &[u8],
         files: &[BorrowedFd<'_>],
+        cancel: Option<Cancel<'_>>,
         wait: impl FnMut() -> Result<(), E>,
     ) -> Result<Message, E> {
         let channel = self.take()?;
-        let response = request_on(&channel, bytes, payload, files, wait);
+        let response = request_on(&channel, bytes, payload, files, cancel, wait);
         // A failed channel is closed before the pool counts it as closed.
         let channel = response.is_ok().then_some(channel);
         self.pool.put_back(channel);
@@ -88,13 +93,45 @@ fn request_on<E: From<io::Error>>(
     bytes: &[u8],
     payload: &[u8],
     files: &[BorrowedFd<'_>],
+    cancel: Option<Cancel<'_>>,
     mut wait: impl FnMut() -> Result<(), E>,
 ) -> Result<Message, E> {
     channel.send_while(bytes, payload, files, &mut wait)?;
-    while !channel.is_ready_within(POLL_INTERVAL)? {
+    // Most responses arrive soon, and then nothing has to be set up.
+    if !channel.is_ready_within(SHORT)? {
         wait()?;
+        let waker = cancel.and_then(Waker::new);
+        let mut fd = waker.as_ref().map(|waker| waker.fd.as_fd());
+        while !channel.is_ready_unless_woken(POLL_INTERVAL, &mut fd)? {
+            wait()?;
+        }
     }
     Ok(channel.receive_while(&mut wait)?.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?)
+}
+
+/// The time within which most responses arrive.
+const SHORT: Duration = Duration::from_millis(1);
+
+/// A descriptor that becomes readable when a flag is set.
+struct Waker<'a> {
+    fd: Arc<OwnedFd>,
+    _subscription: Subscription<'a>,
+}
+
+impl<'a> Waker<'a> {
+    /// `None` if the system has no descriptor left, or the flag cannot be subscribed to. The flag is
+    /// then read after each interval.
+    fn new(cancel: Cancel<'a>) -> Option<Self> {
+        let fd = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?);
+        let written = fd.clone();
+        // The write fails only if the counter is at its maximum, and then the descriptor is
+        // readable already.
+        let wake = move || {
+            let _ = rustix::io::write(&*written, &1u64.to_ne_bytes());
+        };
+        let subscription = cancel.subscribe(wake).ok()?;
+        Some(Self { fd, _subscription: subscription })
+    }
 }
 
 #[cfg(test)]
@@ -124,7 +161,9 @@ mod tests {
         std::thread::scope(|scope| {
             let request = |bytes: &'static [u8]| {
                 let channels = &channels;
-                scope.spawn(move || channels.request(bytes, &[], &[], no_limit).map(|message| message.bytes))
+                scope.spawn(move || {
+                    channels.request(bytes, &[], &[], None, no_limit).map(|message| message.bytes)
+                })
             };
             let first = request(b"first");
             let channel = accept(&remote);
@@ -154,7 +193,7 @@ mod tests {
         let channels = Channels::new(local, 1, Duration::from_secs(60));
         let start = Instant::now();
         std::thread::scope(|scope| {
-            let request = || scope.spawn(|| channels.request(b"request", &[], &[], no_limit).map(drop));
+            let request = || scope.spawn(|| channels.request(b"request", &[], &[], None, no_limit).map(drop));
             let first = request();
             let channel = accept(&remote);
             channel.receive().unwrap().unwrap();
@@ -178,7 +217,7 @@ mod tests {
                 calls += usize::from(is_stalled.load(Ordering::Relaxed));
                 if calls < 5 { Ok(()) } else { Err(io::ErrorKind::ConnectionRefused.into()) }
             };
-            let error: io::Error = channels.request(bytes, &[], &[], wait).err().unwrap();
+            let error: io::Error = channels.request(bytes, &[], &[], None, wait).err().unwrap();
             assert!(start.elapsed() < Duration::from_secs(5), "{error} after {:?}", start.elapsed());
             assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
         };

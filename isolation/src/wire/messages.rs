@@ -321,6 +321,9 @@ pub struct Failure {
     code: i32,
     message: String,
     details: Option<String>,
+    may_retry: bool,
+    offset: Option<u64>,
+    row: Option<u64>,
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -360,7 +363,7 @@ pub struct FormatParts {
     filters: bool,
     capsules: Vec<String>,
     magics: Vec<(u64, Vec<u8>)>,
-    endings: Vec<String>,
+    extensions: Vec<String>,
     device_types: Vec<i32>,
     options: Vec<(String, String)>,
 }
@@ -417,13 +420,20 @@ pub fn from_prefix<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, &[u8])> {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let details = error.details().map(str::to_owned);
-        Self { code: error.code().0, message: error.message().to_owned(), details }
+        let (code, message) = (error.code().0, error.message().to_owned());
+        let (may_retry, offset, row) = (error.may_retry(), error.offset(), error.row());
+        Self { code, message, details, may_retry, offset, row }
     }
 }
 
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
-        let error = Self::new(Code(failure.code), failure.message);
+        let mut error = Self::new(Code(failure.code), failure.message);
+        if failure.may_retry {
+            error = error.with_retry();
+        }
+        error = failure.offset.into_iter().fold(error, Self::with_offset);
+        error = failure.row.into_iter().fold(error, Self::with_row);
         failure.details.into_iter().fold(error, Self::with_details)
     }
 }
@@ -461,7 +471,7 @@ impl FormatParts {
             filters: format.filters,
             capsules: format.capsules.clone(),
             magics: format.magics.clone(),
-            endings: format.endings.clone(),
+            extensions: format.extensions.clone(),
             device_types,
             options: options.collect(),
         }
@@ -478,8 +488,10 @@ impl From<FormatParts> for Format {
             filters: parts.filters,
             capsules: parts.capsules,
             magics: parts.magics,
-            endings: parts.endings,
+            extensions: parts.extensions,
             device_types: parts.device_types,
+            // Messages have no counters: the host reads the number of rows first.
+            device_rows: false,
             options: parts.options.into_iter().map(option).collect(),
         }
     }
@@ -507,5 +519,21 @@ impl TryFrom<PlanParts> for ColumnPlan {
 impl From<DecodePlan> for Response {
     fn from(plan: DecodePlan) -> Self {
         Self::DecodePlan { device: plan.device.into(), decoded: plan.decoded }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_keep_everything_that_an_error_states() {
+        let bare = Error::bad_data("m");
+        let full = Error::io("m").with_details("d").with_retry().with_offset(u64::MAX).with_row(0);
+        for error in [bare.clone().with_row(3), bare.clone().with_offset(0), bare.with_retry(), full] {
+            let bytes = postcard::to_allocvec(&Failure::from(error.clone())).unwrap();
+            let failure: Failure = postcard::from_bytes(&bytes).unwrap();
+            assert_eq!(Error::from(failure), error);
+        }
     }
 }

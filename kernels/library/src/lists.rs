@@ -124,6 +124,30 @@ pub(crate) fn name(args: Args<'_>) -> Option<()> {
     with_offset_type!(width, T => write_rows::<{ size_of::<T>() }>(&begins, &offsets, is_valid, rows))
 }
 
+pub(crate) fn gather_bytes(args: Args<'_>) -> Option<()> {
+    let begins = integers(args.read(0)?, args.index(1)?, args.value(2)? != 0)?;
+    let (offsets, offset_width) = (args.read(3)?, args.index(4)?);
+    let (validity, first) = (args.read(5)?, args.index(6)?);
+    let (data, to) = (args.read(7)?, args.write(8)?);
+    with_offset_type!(offset_width, T => size_of::<T>())?;
+    let offsets = integers(offsets, offset_width, false)?;
+    let (lists, all) = (begins.len().min(offsets.len().saturating_sub(1)), to.len());
+    let mut next = 0;
+    for (i, ((begin, offset), end)) in begins.iter().zip(&offsets).zip(offsets.iter().skip(1)).enumerate() {
+        // The bytes after the end of the last list also belong to the last list.
+        let end = if i + 1 == lists { all } else { usize::try_from(*end).unwrap_or(0).min(all) };
+        let Some(targets) = to.get_mut(next..end) else { continue };
+        let skipped = begin.wrapping_sub(*offset).wrapping_add(next as i64);
+        let at = usize::try_from(skipped).ok().filter(|_| bits::is_set(validity, first + i));
+        let from = at.and_then(|at| data.get(at..)).unwrap_or(&[]);
+        let (copied, rest) = targets.split_at_mut(from.len().min(targets.len()));
+        copied.copy_from_slice(from.get(..copied.len()).unwrap_or(&[]));
+        rest.fill(0);
+        next = end;
+    }
+    Some(())
+}
+
 /// Writes, for each position, the row of the element at this position. Positions after the end of
 /// the last list also belong to the last list.
 fn write_rows<const N: usize>(

@@ -55,6 +55,7 @@ library! {
     CONCATENATE_BITS => concatenate::concatenate,
     COPY_RANGES => concatenate::copy,
     GATHER => gather::run,
+    GATHER_BYTES => lists::gather_bytes,
     CHECK_INDICES => indices::check,
     SUM_LANES => lanes::sum_lanes,
     CHECK_LIST_VIEWS => list_views::check,

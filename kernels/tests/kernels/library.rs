@@ -25,7 +25,7 @@ fn finds_every_kernel_on_every_type_of_device() {
             let kernel = find(device, row.name, row.host.arguments()).unwrap().as_abi();
             // SAFETY: the name of a kernel is a NUL-terminated constant.
             assert_eq!(unsafe { CStr::from_ptr(kernel.name) }, row.name);
-            assert!(kernel.host_twin.is_some(), "{:?}", row.name);
+            assert!(kernel.host_function.is_some(), "{:?}", row.name);
             let image = if is_cuda { images().as_ptr() } else { std::ptr::null() };
             assert_eq!(kernel.image.cast(), image, "{:?} on {device}", row.name);
         }
@@ -39,7 +39,8 @@ fn each_kernel_has_its_own_cpu_implementation() {
     let implementations: BTreeSet<_> = TABLE
         .iter()
         .map(|row| {
-            find(Device::CPU, row.name, row.host.arguments()).unwrap().as_abi().host_twin.unwrap() as usize
+            find(Device::CPU, row.name, row.host.arguments()).unwrap().as_abi().host_function.unwrap()
+                as usize
         })
         .collect();
     assert_eq!(implementations.len(), TABLE.len());

@@ -4,6 +4,7 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 
+use crossdock_plugin_api::flags::reject_reserved;
 use crossdock_plugin_api::{Device, Error, Result, abi};
 
 use crate::account::Account;
@@ -426,6 +427,7 @@ impl Inner {
 
     /// Returns the index of `device`, or an error if the device does not exist.
     pub(crate) fn index_of(&self, device: Device) -> Result<usize> {
+        reject_reserved(device.reserved as u32, "the device")?;
         match device.r#type {
             abi::DEVICE_CPU => return Ok(0),
             abi::DEVICE_CUDA_HOST => return Ok(self.pinned_index()),

@@ -16,7 +16,7 @@
 //! let mut block = abi::Allocation::default();
 //! Error::check(|err| unsafe {
 //!     let (alloc, stream) = ((*memory).alloc.unwrap(), std::ptr::null_mut());
-//!     alloc(memory, Device::CPU, 4096, 64, stream, &mut block, err)
+//!     alloc(memory, Device::CPU, 4096, 64, stream, 0, &mut block, err)
 //! })?;
 //! assert_eq!(backend.leaks()[0].to_string(), "'example' holds 4096 bytes in 1 block on cpu");
 //!

@@ -28,9 +28,11 @@ impl Kernel {
         Self(abi::Kernel {
             struct_size: size_of::<abi::Kernel>(),
             name: name.as_ptr(),
-            host_twin: Some(cpu_implementation),
+            host_function: Some(cpu_implementation),
             image: std::ptr::null(),
             image_bytes: 0,
+            flags: 0,
+            reserved: 0,
         })
     }
 
@@ -38,6 +40,13 @@ impl Kernel {
     pub const fn with_image(mut self, image: &'static [u8]) -> Self {
         self.0.image = image.as_ptr().cast();
         self.0.image_bytes = image.len();
+        self
+    }
+
+    /// Declares that the CUDA kernel reads its arguments from `all_args` if there are more than
+    /// [`abi::MAX_KERNEL_ARGS`], so that a launch may have any number of arguments.
+    pub const fn with_many_args(mut self) -> Self {
+        self.0.flags |= abi::KERNEL_MANY_ARGS;
         self
     }
 
@@ -52,6 +61,58 @@ impl fmt::Debug for Kernel {
         // SAFETY: `Kernel::host` took the name from a `CStr`, so that it is NUL-terminated.
         let name = unsafe { CStr::from_ptr(self.0.name) };
         f.debug_tuple("Kernel").field(&name).finish()
+    }
+}
+
+/// The size of a launch. Host devices ignore it.
+#[derive(Clone, Copy)]
+pub struct LaunchSize(abi::Launch);
+
+impl LaunchSize {
+    /// Blocks and threads per block in one dimension.
+    pub const fn new(blocks: u32, threads: u32) -> Self {
+        Self::in_three_dimensions([blocks, 1, 1], [threads, 1, 1])
+    }
+
+    /// Blocks and threads per block in the dimensions x, y and z.
+    pub const fn in_three_dimensions(blocks: [u32; 3], threads: [u32; 3]) -> Self {
+        Self(abi::Launch {
+            struct_size: size_of::<abi::Launch>(),
+            blocks,
+            threads,
+            cluster: [0; 3],
+            shared_bytes: 0,
+            flags: 0,
+            reserved: 0,
+        })
+    }
+
+    /// Sets the number of blocks per cluster, which requires compute capability 9.0 on CUDA
+    /// devices.
+    pub const fn with_cluster(mut self, blocks: [u32; 3]) -> Self {
+        self.0.cluster = blocks;
+        self
+    }
+
+    /// Sets the number of bytes of dynamic shared memory of each block.
+    pub const fn with_shared_bytes(mut self, bytes: u32) -> Self {
+        self.0.shared_bytes = bytes;
+        self
+    }
+
+    /// The C struct.
+    pub const fn as_abi(&self) -> &abi::Launch {
+        &self.0
+    }
+}
+
+impl fmt::Debug for LaunchSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let abi::Launch { blocks, threads, cluster, shared_bytes, .. } = self.0;
+        write!(
+            f,
+            "{blocks:?} blocks of {threads:?} threads, clusters {cluster:?}, {shared_bytes} shared bytes"
+        )
     }
 }
 
@@ -110,11 +171,11 @@ impl Stream {
     pub unsafe fn launch(
         &self,
         kernel: &'static Kernel,
-        grid: abi::Grid,
+        size: &LaunchSize,
         args: &mut [Arg<'_>],
     ) -> Result<()> {
         // SAFETY: `kernel` is static; `args` match it by this function's contract.
-        unsafe { self.launch_raw(&kernel.0, grid, args) }
+        unsafe { self.launch_raw(&kernel.0, size, args) }
     }
 
     /// Enqueues one of the host's kernels, as [`launch`](Self::launch) does for a kernel of the
@@ -131,13 +192,13 @@ impl Stream {
     pub unsafe fn launch_by_name(
         &self,
         kernel: &'static HostKernel,
-        grid: abi::Grid,
+        size: &LaunchSize,
         args: &mut [Arg<'_>],
     ) -> Result<()> {
         let kernel = self.memory().0.host_kernels.kernel(kernel, self.device())?;
         // SAFETY: the host's kernels live until the process ends; `args` match by this function's
         // contract.
-        unsafe { self.launch_raw(kernel.as_ptr(), grid, args) }
+        unsafe { self.launch_raw(kernel.as_ptr(), size, args) }
     }
 
     /// # Safety
@@ -146,7 +207,7 @@ impl Stream {
     unsafe fn launch_raw(
         &self,
         kernel: *const abi::Kernel,
-        grid: abi::Grid,
+        size: &LaunchSize,
         args: &mut [Arg<'_>],
     ) -> Result<()> {
         self.reject_capture("a launch")?;
@@ -175,7 +236,7 @@ impl Stream {
             Arg::Read { buffer, .. } => Some(buffer.ready()),
             _ => None,
         }))?;
-        let enqueued = call!(self.memory(), launch, self.raw(), kernel, grid, raw.as_ptr(), raw.len());
+        let enqueued = call!(self.memory(), launch, self.raw(), kernel, &size.0, raw.as_ptr(), raw.len());
         self.note_uses(enqueued, || {
             args.iter().filter_map(|arg| match arg {
                 Arg::Value(_) | Arg::ReadNothing => None,

@@ -27,7 +27,7 @@ pub use crossdock_plugin_api::{Code, Device, Error, Host, Result};
 pub use encoded_bytes::{read_encoded, write_encoded};
 pub use event::{Event, Ready};
 pub use host_kernels::HostKernel;
-pub use launch::{Arg, Kernel, WriteRange, bytes_of_host_arg, bytes_of_host_arg_mut};
+pub use launch::{Arg, Kernel, LaunchSize, WriteRange, bytes_of_host_arg, bytes_of_host_arg_mut};
 pub use loader::{LoadRange, Loader};
 pub use memory::{DeviceInfo, Memory};
 pub use stream::Stream;

@@ -144,8 +144,15 @@ impl Memory {
 
     /// Creates a stream of the device.
     pub fn create_stream(&self, device: Device) -> Result<Stream> {
+        self.create_stream_with_priority(device, 0)
+    }
+
+    /// Creates a stream of the device. A lower number is a higher priority, 0 is the default, and a
+    /// number outside the device's range is replaced by the nearest number of the range. Devices
+    /// without priorities ignore it.
+    pub fn create_stream_with_priority(&self, device: Device, priority: i32) -> Result<Stream> {
         let mut raw = std::ptr::null_mut();
-        call!(self, stream_create, device, &mut raw)?;
+        call!(self, stream_create, device, priority, 0, &mut raw)?;
         Ok(Stream::new(self.clone(), device, raw, true))
     }
 
@@ -172,7 +179,7 @@ impl Memory {
     /// that is enqueued on `stream` after this call may use them.
     pub fn alloc(&self, stream: &Stream, bytes: usize) -> Result<BufferMut> {
         let mut out = abi::Allocation::default();
-        call!(self, alloc, stream.device(), bytes, ALIGNMENT, stream.raw(), &mut out)?;
+        call!(self, alloc, stream.device(), bytes, ALIGNMENT, stream.raw(), 0, &mut out)?;
         Ok(BufferMut::new(
             Owner::block(self.clone(), out.block),
             self.clone(),

@@ -108,7 +108,7 @@ impl Drop for Owner {
         match &mut self.kind {
             Kind::Block { memory, block } => {
                 let raw: Vec<*mut abi::Event> = uses.iter().map(Event::raw).collect();
-                let flags = if *self.exported.get_mut() { abi::FREE_LENT } else { 0 };
+                let flags = if *self.exported.get_mut() { abi::FREE_EXPORTED } else { 0 };
                 if let Some(free) = memory.table().free {
                     // SAFETY: `memory` allocated the block, and this is its only `free`; the events
                     // are alive in `uses`.

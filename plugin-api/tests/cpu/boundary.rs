@@ -60,7 +60,7 @@ impl Plugin for Moody {
         let format = Format::new("moody", "panics, fails or works");
         let mut format = format.with_option("mood", "good or bad").with_option("tempo", "allegro");
         format.magics.push((4, b"MOOD".to_vec()));
-        format.endings.push(".moody".into());
+        format.extensions.push(".moody".into());
         format.capsules.push("arrow_schema".into());
         format.bytes = true;
         format.device_types.push(abi::DEVICE_CPU);
@@ -89,7 +89,8 @@ impl Importer for Moody {
             "panic" => panic!("the mood is bad"),
             "payload" => std::panic::panic_any(PanicsOnDrop),
             "fail" => {
-                Err(Error::bad_data("expected a good mood, got a bad one").with_details("since breakfast"))
+                let error = Error::bad_data("expected a good mood, got a bad one");
+                Err(error.with_details("since breakfast").with_retry().with_offset(1 << 40).with_row(0))
             }
             "option" => Err(Error::unsupported(options.get("tempo").unwrap_or("none").to_string())),
             _ => Ok(Box::new(Bad)),
@@ -194,14 +195,55 @@ fn open_as(
 }
 
 #[test]
-fn errors_keep_code_message_and_details() {
+fn errors_keep_code_message_details_and_position() {
     let host = counting_host();
     let instance = instance(&host);
     let error = open(&instance, "fail").err().unwrap();
     assert_eq!(error.code(), Code::BAD_DATA);
     assert_eq!(error.message(), "expected a good mood, got a bad one");
     assert_eq!(error.details(), Some("since breakfast"));
-    assert_eq!(open(&instance, "option").err().unwrap().message(), "sunny");
+    assert_eq!((error.may_retry(), error.offset(), error.row()), (true, Some(1 << 40), Some(0)));
+    let error = open(&instance, "option").err().unwrap();
+    assert_eq!(error.message(), "sunny");
+    assert_eq!((error.may_retry(), error.offset(), error.row()), (false, None, None));
+}
+
+#[test]
+fn errors_of_callees_that_set_no_flags_have_no_position() {
+    let error = Error::check(|err| {
+        // SAFETY: `check` passes a valid error struct.
+        unsafe { ((*err).flags, (*err).offset, (*err).row) = (1 << 31, 5, 6) };
+        abi::IO
+    });
+    let error = error.unwrap_err();
+    assert_eq!((error.may_retry(), error.offset(), error.row()), (false, None, None));
+    assert_eq!(error, Error::io("input/output error, without a message"), "unknown flags are ignored");
+}
+
+#[test]
+fn outer_errors_take_over_what_they_do_not_state() {
+    let cause = Error::io("a").with_offset(5).with_row(6).with_retry();
+    let outer = Error::bad_data("b").with_position_of(&cause);
+    assert_eq!((outer.may_retry(), outer.offset(), outer.row()), (true, Some(5), Some(6)));
+    let outer = Error::bad_data("b").with_offset(1).with_row(2).with_position_of(&cause);
+    assert_eq!((outer.offset(), outer.row()), (Some(1), Some(2)));
+    let inner = Error::bad_data("c").at_byte(7).at_byte(3);
+    assert_eq!((inner.message(), inner.offset()), ("at byte 3: at byte 7: c", Some(7)));
+}
+
+#[test]
+fn calls_with_unknown_settings_are_rejected() {
+    let read = |call: abi::Call| {
+        // SAFETY: the call is complete, and the result does not outlive it.
+        unsafe { crossdock_plugin_api::Call::read(&call) }.map(drop)
+    };
+    let call = CallSettings::new(Device::CPU).raw();
+    assert_eq!(read(call), Ok(()));
+    assert_eq!(read(abi::Call { validate: abi::VALIDATE_FULL, ..call }), Ok(()));
+    let error = read(abi::Call { reserved: 3, ..call }).unwrap_err();
+    assert_eq!(error, Error::invalid_argument("the call: a reserved field is 0x3, expected 0"));
+    let error = read(abi::Call { validate: 2, ..call }).unwrap_err();
+    assert_eq!(error, Error::unsupported("the call's 'validate' is 2, expected 0 or 1"));
 }
 
 #[test]
@@ -274,7 +316,7 @@ fn host_receives_all_fields_of_the_plugins_formats() {
     assert_eq!(formats.len(), 1);
     assert_eq!(formats[0].magics, vec![(4, b"MOOD".to_vec())]);
     assert!(formats[0].matches(b"....MOOD") && !formats[0].matches(b"...MOOD") && !formats[0].matches(b""));
-    assert_eq!((formats[0].endings.as_slice(), formats[0].bytes), (&[".moody".to_string()][..], true));
+    assert_eq!((formats[0].extensions.as_slice(), formats[0].bytes), (&[".moody".to_string()][..], true));
     let keys: Vec<_> = formats[0].options.iter().map(|o| (o.key.as_str(), o.description.as_str())).collect();
     assert_eq!(keys, [("mood", "good or bad"), ("tempo", "allegro")]);
     assert!(formats[0].accepts_device(abi::DEVICE_CPU) && !formats[0].accepts_device(abi::DEVICE_CUDA));
@@ -513,11 +555,15 @@ fn metadata_texts_end_at_first_nul() {
         interfaces: "crossdock.importer/1",
         formats: "",
         encodings: "",
+        requires: "crossdock.host.log/1",
+        api_range: "^0.3.7",
     }
     .meta();
     let read = |field: &[u8]| CStr::from_bytes_until_nul(field).unwrap().to_str().unwrap().to_string();
     assert_eq!((read(&meta.name), read(&meta.version)), ("n".to_string(), "1.2.3".to_string()));
     assert!(read(&meta.toolchain).starts_with("rustc "));
+    assert_eq!(read(&meta.required), "crossdock.host.log/1");
+    assert_eq!(read(&meta.api_range), "^0.3.7");
     assert!(
         crossdock_plugin_api::read_text(&[b'x'; 4], "name")
             .unwrap_err()

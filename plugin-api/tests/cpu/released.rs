@@ -121,7 +121,7 @@ fn accepts_a_field_at_the_end_of_a_sized_struct() {
 fn accepts_a_new_struct_and_a_new_constant() {
     let (compatibility, _) = changed(
         ("#define CROSSDOCK_INTERNAL 10", "#define CROSSDOCK_BORED 11\n#define CROSSDOCK_INTERNAL 10"),
-        ("crossdock_grid: ", "crossdock_later: size 8 align 8\n      0 struct_size\ncrossdock_grid: "),
+        ("crossdock_launch: ", "crossdock_later: size 8 align 8\n      0 struct_size\ncrossdock_launch: "),
     );
     let expected = ["crossdock_later is new", "CROSSDOCK_BORED is new"].map(String::from);
     assert_eq!(compatibility, Compatibility::Appends(expected.to_vec()));
@@ -137,14 +137,16 @@ fn rejects_moved_removed_and_renamed_fields() {
     assert!(
         breaks(NOTHING, ("     48 reason\n", "")).contains("crossdock_column_plan: 'reason' was removed")
     );
-    assert!(breaks(NOTHING, ("crossdock_grid:", "crossdock_blocks:")).contains("crossdock_grid was removed"));
+    assert!(
+        breaks(NOTHING, ("crossdock_launch:", "crossdock_blocks:")).contains("crossdock_launch was removed")
+    );
 }
 
 #[test]
 fn rejects_growth_of_unsized_structs_and_of_fields() {
-    let grid = "crossdock_grid: size 16 align 4\n      0 blocks\n      4 threads\n      8 shared_bytes\n     12 reserved\n";
-    let grown = grid.replace("size 16", "size 20") + "     16 more\n";
-    assert!(breaks(NOTHING, (grid, &grown)).contains("appended to a struct without a struct_size"));
+    let range = "crossdock_row_range: size 16 align 8\n      0 begin\n      8 end\n";
+    let grown = range.replace("size 16", "size 24") + "     16 more\n";
+    assert!(breaks(NOTHING, (range, &grown)).contains("appended to a struct without a struct_size"));
     assert!(
         breaks(NOTHING, ("crossdock_input: size ", "crossdock_input: size 1"))
             .contains("the size of a field has changed")

@@ -94,13 +94,13 @@ fn formats() -> [Format; 2] {
         Format {
             bytes: true,
             magics: vec![(0, wire::frame::MAGIC.to_vec())],
-            endings: texts(&[".arrow", ".feather", ".ipc"]),
+            extensions: texts(&[".arrow", ".feather", ".ipc"]),
             ..Format::new(FILE, "Arrow IPC file (Feather 2): any table, with a footer for random access")
         },
         Format {
             bytes: true,
             magics: [vec![(0, wire::frame::CONTINUATION.to_vec())], wire::frame::legacy_magics()].concat(),
-            endings: texts(&[".arrows", "-"]),
+            extensions: texts(&[".arrows", "-"]),
             ..Format::new(STREAM, "Arrow IPC stream: any table, sequential, also through a pipe")
         },
     ]

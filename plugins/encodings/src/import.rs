@@ -36,7 +36,7 @@ pub(crate) fn formats() -> Vec<Format> {
     let bytes = Format {
         bytes: true,
         magics: vec![(0, blob::MAGIC.to_vec())],
-        endings: vec![".cdenc".into()],
+        extensions: vec![".cdenc".into()],
         ..Format::new(BYTES, "an encoded array as bytes: one tree for one column")
     };
     vec![capsules, bytes]

@@ -7,7 +7,7 @@ use crossdock_arrays::{
     DeviceBatch, NextArray, export_data_stream, export_device_stream, export_schema, import_field,
 };
 use crossdock_memory::Stream;
-use crossdock_plugin_api::{CancelFlag, Device, Error as ApiError, Owned, Result, abi};
+use crossdock_plugin_api::{CancelFlag, Device, Owned, Result, abi};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -271,7 +271,7 @@ fn without_lock(mut work: impl FnMut() + Send) {
 impl StreamExport {
     fn next(&mut self) -> NextArray {
         let Some(batch) = self.batches.next() else { return Ok(None) };
-        let batch = batch.map_err(|error| ApiError::new(error.code(), error.one_line()))?;
+        let batch = batch.map_err(|error| error.to_api_error())?;
         self.export(batch).map(Some)
     }
 

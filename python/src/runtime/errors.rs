@@ -23,6 +23,10 @@ macro_rules! classes {
             fn new(py: Python<'_>) -> PyResult<Self> {
                 let all = "Base class of all exceptions of Crossdock, except errors of the operating system.";
                 let base = class(py, "Error", &[py.get_type::<PyException>()], all)?;
+                let base_class = base.bind(py);
+                base_class.setattr("retry", false)?;
+                base_class.setattr("offset", py.None())?;
+                base_class.setattr("row", py.None())?;
                 let kinds = vec![
                     $( class(py, $name, &[base.bind(py).clone(), py.get_type::<$builtin>()], $doc)? ),*
                 ];
@@ -113,7 +117,7 @@ pub fn from_host(error: HostError) -> PyErr {
         HostError::Policy(_) | HostError::Refused(_) => raise(Kind::Plugin, line),
         HostError::Plugin { source, .. }
         | HostError::Data { source, .. }
-        | HostError::Device { source, .. } => from_code(source.code(), line),
+        | HostError::Device { source, .. } => from_code(&source, line),
         // OSError selects its subclass by the errno, and appends the file name to the message.
         HostError::Io { source, path, .. } => match (source.raw_os_error(), path) {
             (Some(errno), Some(path)) => PyOSError::new_err((errno, reason(&source), path.into_os_string())),
@@ -132,10 +136,28 @@ fn reason(error: &std::io::Error) -> String {
 
 /// Converts an error of the plugin interface.
 pub fn from_api(error: ApiError) -> PyErr {
-    from_code(error.code(), crossdock::one_line(error.message()))
+    from_code(&error, crossdock::one_line(error.message()))
 }
 
-fn from_code(code: Code, line: String) -> PyErr {
+/// Creates the exception for the code of `error`. Its attributes `retry`, `offset` and `row` are
+/// those of the error.
+fn from_code(error: &ApiError, line: String) -> PyErr {
+    let raised = class_of(error.code(), line);
+    if error.may_retry() || error.offset().is_some() || error.row().is_some() {
+        Python::attach(|py| {
+            let value = raised.value(py);
+            let attributes = value
+                .setattr("retry", error.may_retry())
+                .and_then(|()| value.setattr("offset", error.offset()))
+                .and_then(|()| value.setattr("row", error.row()));
+            attributes.map_or_else(|error| error, |()| raised.clone_ref(py))
+        })
+    } else {
+        raised
+    }
+}
+
+fn class_of(code: Code, line: String) -> PyErr {
     match code {
         Code::INVALID_ARGUMENT => raise(Kind::Usage, line),
         Code::UNSUPPORTED => raise(Kind::Unsupported, line),
@@ -208,4 +230,22 @@ impl<T> Drop for KeepException<T> {
         let py = unsafe { Python::assume_attached() };
         keep_exception(py, || drop(&mut self.0));
     }
+}
+
+/// Prefixes an exception's message with the argument or column that it is about. The exception
+/// object stays the same.
+pub fn with_context(py: Python<'_>, what: &str, error: PyErr) -> PyErr {
+    let value = error.value(py);
+    let add_context = || -> PyResult<()> {
+        let arguments = value.getattr("args")?.cast_into::<PyTuple>()?;
+        match arguments.get_item(0).ok().and_then(|message| message.cast_into::<pyo3::types::PyString>().ok())
+        {
+            Some(message) if arguments.len() == 1 => value.setattr("args", (format!("{what}: {message}"),)),
+            // The arguments are not a single message, so the context is added as a note.
+            _ => value.call_method1("add_note", (what,)).map(drop),
+        }
+    };
+    // An exception whose arguments cannot be changed is raised without the context.
+    let _ = add_context();
+    error
 }

@@ -124,9 +124,7 @@ def fulfils(row, predicate):
     if isinstance(literal, datetime.date) or isinstance(value, datetime.date):
         # A date is the timestamp at its midnight.
         value, literal = (
-            part
-            if isinstance(part, datetime.datetime)
-            else datetime.datetime.combine(part, datetime.time())
+            part if isinstance(part, datetime.datetime) else datetime.datetime.combine(part, datetime.time())
             for part in (value, literal)
         )
     if isinstance(value, float | np.floating):
@@ -139,7 +137,9 @@ def fulfils(row, predicate):
 
 def select(columns, rows, predicates, limit):
     """Returns the selected rows of the table."""
-    numbers = range(len(ROWS)) if rows is None else [n for begin, end in rows for n in range(begin, min(end, len(ROWS)))]
+    numbers = (
+        range(len(ROWS)) if rows is None else [n for begin, end in rows for n in range(begin, min(end, len(ROWS)))]
+    )
     kept = [ROWS[n] for n in numbers if all(fulfils(ROWS[n], predicate) for predicate in predicates)]
     kept = kept if limit is None else kept[:limit]
     return kept if columns is None else [{name: row[name] for name in columns} for row in kept]

@@ -31,6 +31,8 @@ pub(crate) struct Function {
 pub(crate) struct Shape {
     pub blocks: [u32; 3],
     pub threads: [u32; 3],
+    /// Blocks per cluster; 0 for no clusters.
+    pub cluster: [u32; 3],
     pub shared_bytes: u32,
 }
 
@@ -113,7 +115,7 @@ impl Sim {
         }
         let name = function.name.clone();
         // SAFETY: by this function's contract, `params` satisfies the contract of `read_args`.
-        let (cpu_implementation, args) = unsafe { read_args(params) }?;
+        let Parameter { cpu_implementation, args, device_copy } = unsafe { read_args(params) }?;
         self.check_table(&name, shape, &args);
         let Some(cpu_implementation) = cpu_implementation else {
             if !self.skipped_kernels.contains(&name) {
@@ -127,6 +129,17 @@ impl Sim {
         }
         let device = self.streams[slot].device;
         let mut touches = Vec::new();
+        let mut list = None;
+        if device_copy != 0 {
+            let bytes = size_of_val(args.as_slice()) as u64;
+            let arg = abi::Arg { value: device_copy, bytes, kind: abi::ARG_READ, reserved: 0 };
+            let Some(spot) = self.argument(device, &name, args.len(), &arg) else {
+                self.push(slot, Op::Fault(ILLEGAL_ADDRESS));
+                return Ok(());
+            };
+            touches.push(Touch { spot, bytes, writes: false });
+            list = Some((Place::Block(spot), args.clone()));
+        }
         let mut placed = Vec::with_capacity(args.len());
         for (index, arg) in args.into_iter().enumerate() {
             let mut place = None;
@@ -141,7 +154,7 @@ impl Sim {
             placed.push((arg, place));
         }
         self.record_accesses(slot, touches);
-        self.push(slot, Op::Launch(Box::new(Launch { name, cpu_implementation, args: placed })));
+        self.push(slot, Op::Launch(Box::new(Launch { name, cpu_implementation, args: placed, list })));
         Ok(())
     }
 
@@ -196,6 +209,11 @@ impl Sim {
 impl Shape {
     fn fits(&self) -> bool {
         let threads: u64 = self.threads.iter().map(|n| u64::from(*n)).product();
+        let has_clusters = self.cluster != [0; 3];
+        let mut clusters = self.blocks.iter().zip(self.cluster);
+        if has_clusters && !clusters.all(|(blocks, n)| n > 0 && blocks % n == 0) {
+            return false;
+        }
         let blocks = self.blocks.iter().zip(MAX_BLOCKS).all(|(n, max)| (1..=max).contains(n));
         blocks && (1..=MAX_THREADS).contains(&threads)
     }
@@ -203,12 +221,21 @@ impl Shape {
 
 type CpuImplementation = Option<unsafe extern "C" fn(*const abi::Arg, usize) -> abi::Code>;
 
+/// The parameter of a launch.
+struct Parameter {
+    cpu_implementation: CpuImplementation,
+    args: Vec<abi::Arg>,
+    /// The address of a copy of the arguments on the device, or 0.
+    device_copy: u64,
+}
+
 /// Reads the CPU implementation and the arguments of a launch.
 ///
 /// # Safety
 /// `params` is null, or points to the address of a `crossdock_kernel_args` that is readable up to
-/// the end of its first `n_args` arguments.
-unsafe fn read_args(params: *mut *mut c_void) -> Outcome<(CpuImplementation, Vec<abi::Arg>)> {
+/// the end of its first `n_args` arguments. If `all_args` is not null, `host_args` points to
+/// `n_args` arguments.
+unsafe fn read_args(params: *mut *mut c_void) -> Outcome<Parameter> {
     if params.is_null() {
         return Err(INVALID_VALUE);
     }
@@ -219,11 +246,23 @@ unsafe fn read_args(params: *mut *mut c_void) -> Outcome<(CpuImplementation, Vec
     }
     // SAFETY: the parameter is aligned, as checked above, and both fields are readable by this
     // function's contract.
-    let (n_args, cpu_implementation) = unsafe { ((*parameter).n_args, (*parameter).host_twin) };
-    let n_args = usize::try_from(n_args).ok().filter(|n| *n <= abi::MAX_KERNEL_ARGS).ok_or(INVALID_VALUE)?;
+    let (n_args, cpu_implementation) = unsafe { ((*parameter).n_args, (*parameter).host_function) };
+    let n_args = usize::try_from(n_args).map_err(|_| INVALID_VALUE)?;
+    // SAFETY: the parameter is aligned, and both fields are readable by this function's contract.
+    let (device_copy, host_args) = unsafe { ((*parameter).all_args, (*parameter).host_args) };
+    if (n_args > abi::MAX_KERNEL_ARGS) != !device_copy.is_null()
+        || device_copy.is_null() != host_args.is_null()
+    {
+        return Err(INVALID_VALUE);
+    }
+    if !host_args.is_null() {
+        // SAFETY: by this function's contract, `host_args` points to `n_args` arguments.
+        let args = unsafe { std::slice::from_raw_parts(host_args, n_args) }.to_vec();
+        return Ok(Parameter { cpu_implementation, args, device_copy: device_copy as u64 });
+    }
     // SAFETY: by this function's contract, the first `n_args` arguments are readable. The rest of
     // the struct may be unreadable, so the code creates no reference to the whole struct.
     let args =
         unsafe { std::slice::from_raw_parts((&raw const (*parameter).args).cast::<abi::Arg>(), n_args) };
-    Ok((cpu_implementation, args.to_vec()))
+    Ok(Parameter { cpu_implementation, args: args.to_vec(), device_copy: 0 })
 }

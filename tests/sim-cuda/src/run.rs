@@ -50,6 +50,8 @@ pub(crate) struct Launch {
     pub name: String,
     pub cpu_implementation: unsafe extern "C" fn(*const abi::Arg, usize) -> abi::Code,
     pub args: Vec<(abi::Arg, Option<Place>)>,
+    /// The place of the copy of the arguments on the device, and the expected arguments.
+    pub list: Option<(Place, Vec<abi::Arg>)>,
 }
 
 impl Sim {
@@ -156,6 +158,22 @@ impl Sim {
     }
 
     fn execute_launch(&mut self, device: usize, launch: &Launch) {
+        if let Some((place, expected)) = &launch.list {
+            let Some(real) = self.real(place) else { return };
+            let bytes = |of: *const u8| {
+                // SAFETY: `locate` checked the range of the copy when the launch was queued, and
+                // the expected arguments have the same size and no padding.
+                unsafe { std::slice::from_raw_parts(of, size_of_val(expected.as_slice())) }
+            };
+            if bytes(real) != bytes(expected.as_ptr().cast()) {
+                say(&format!(
+                    "kernel {}: the arguments on the device are not those of the launch",
+                    launch.name
+                ));
+                self.devices[device].sticky = Some(LAUNCH_FAILED);
+                return;
+            }
+        }
         let mut args = Vec::with_capacity(launch.args.len());
         for (arg, place) in &launch.args {
             let mut arg = *arg;

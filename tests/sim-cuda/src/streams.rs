@@ -39,6 +39,8 @@ pub(crate) struct Stream {
     /// Whether the stream's work runs only in synchronizations, and not in queries.
     pub is_held: bool,
     pub capture: Option<Capture>,
+    /// The number of the priority; a lower number is a higher priority.
+    pub priority: i32,
 }
 
 /// A position in a stream. It is reached when `number` operations of the stream have run.
@@ -92,6 +94,7 @@ impl Sim {
             is_destroyed: false,
             is_held: false,
             capture: None,
+            priority: 0,
         };
         let slot = match slot {
             Some(slot) => {

@@ -60,7 +60,7 @@ fn formats(session: &Session, coverage: Coverage) {
             assert_eq!([options[0].0, options[1].0], ["tell", "other"]);
             assert!(options[0].1.starts_with("yes: fails") && options[1].1 == "nothing", "{options:?}");
             assert_eq!(formats[0].magics, [(0, b"SKEW".to_vec())]);
-            assert_eq!(formats[0].endings, [".skew"]);
+            assert_eq!(formats[0].extensions, [".skew"]);
             assert_eq!(formats[1].capsules, ["arrow_schema", "arrow_device_array"]);
             assert_eq!(formats[1].device_types, [Device::CPU.r#type]);
         } else {

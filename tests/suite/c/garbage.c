@@ -197,5 +197,5 @@ CROSSDOCK_EXPORT const crossdock_plugin_entry crossdock_plugin_v1 = {
 CROSSDOCK_EXPORT const crossdock_plugin_meta crossdock_plugin_meta_v1 = {
     CROSSDOCK_META_MAGIC, sizeof(crossdock_plugin_meta), CROSSDOCK_ABI_MAJOR, CROSSDOCK_ABI_MINOR, CROSSDOCK_META_N_SIZES,
     "garbage", "0.1.0", CROSSDOCK_API_RANGE, "Apache-2.0", "cc", "none", CROSSDOCK_IMPORTER_ID, "garbage-status", "",
-    "returns malformed data", CROSSDOCK_META_SIZES_INIT,
+    "returns malformed data", "", CROSSDOCK_META_SIZES_INIT,
 };

@@ -33,7 +33,7 @@ const REPLACED: &[(&str, &str)] = &[
 ];
 
 /// Names of the ABI that contain a replaced word. They do not change within an ABI version.
-const ABI_NAMES: &[&str] = &["host_twin"];
+const ABI_NAMES: &[&str] = &["host_function"];
 
 /// Files to which the rules do not apply: records, lists of former names, this file, and the
 /// glossary.
@@ -233,7 +233,7 @@ mod tests {
             text("a.rs", "let retold = folder.untold(); // stolid"),
             text("CHANGELOG.md", "what it was told"),
             text("plugin-api/abi/released/0.1/crossdock.h", "/* whoever */"),
-            text("a.h", "crossdock_code (*host_twin)(size_t n_args);"),
+            text("a.h", "crossdock_code (*host_function)(size_t n_args);"),
         ];
         assert_eq!(check(&accepted), Vec::<String>::new());
     }

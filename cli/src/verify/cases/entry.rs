@@ -41,6 +41,14 @@ pub const CASES: &[Case] = &[
         check: bare_host,
     },
     Case {
+        name: "entry.required",
+        rule: "With a host that offers only the interfaces that the metadata lists as required, create succeeds.",
+        spec_ref: "crossdock_plugin_meta.required",
+        depends_on: &["entry.create"],
+        on_devices: false,
+        check: required,
+    },
+    Case {
         name: "entry.failing_create",
         rule: "If a function of the host fails, create succeeds, or fails with an error and without leaks.",
         spec_ref: "crossdock_plugin_entry.create",
@@ -101,6 +109,20 @@ fn bare_host(context: &CaseContext) -> Check {
         Err(_) => "after create failed",
     };
     no_leaks(watch, place)
+}
+
+fn required(context: &CaseContext) -> Check {
+    let watch = context.watch(HostOptions { is_minimal: true, ..HostOptions::default() });
+    let loaded = context.loaded()?;
+    let list = &loaded.metadata.required;
+    let place = if list.is_empty() {
+        "create with a host that offers no interfaces, because the metadata requires none".to_string()
+    } else {
+        format!("create with a host that offers only {}", list.join(", "))
+    };
+    let subject = context.create(watch)?.map_err(|error| failed(&place, "an instance", error))?;
+    subject.end();
+    no_leaks(watch, &place)
 }
 
 fn failing_create(context: &CaseContext) -> Check {

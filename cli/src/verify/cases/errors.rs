@@ -1,6 +1,6 @@
 //! Failures: error structs, out parameters, and the ownership of inputs.
 
-use crossdock::api::{Options, ReadRequest};
+use crossdock::api::{Code, Options, ReadRequest, abi};
 use crossdock_arrays::export_schema;
 
 use super::super::case::{Case, Check, failed, not_offered};
@@ -28,6 +28,25 @@ pub const CASES: &[Case] = &[
         depends_on: &["interfaces.answers"],
         on_devices: false,
         check: |context| rejected(context, Defect::Option).and_then(|()| rejected_on_read(context)),
+    },
+    Case {
+        name: "errors.reserved_fields",
+        rule: "A reserved field of a call or a read request that is not 0 is rejected with CROSSDOCK_INVALID_ARGUMENT.",
+        spec_ref: "crossdock.h, flags",
+        depends_on: &["errors.unknown_format"],
+        on_devices: false,
+        check: |context| {
+            rejected_with(context, Defect::ReservedInCall, abi::INVALID_ARGUMENT)?;
+            rejected_with(context, Defect::ReservedInRequest, abi::INVALID_ARGUMENT)
+        },
+    },
+    Case {
+        name: "errors.unknown_setting",
+        rule: "An unknown value of a call's validate is rejected with CROSSDOCK_UNSUPPORTED.",
+        spec_ref: "crossdock.h, flags",
+        depends_on: &["errors.unknown_format"],
+        on_devices: false,
+        check: |context| rejected_with(context, Defect::Validation, abi::UNSUPPORTED),
     },
     Case {
         name: "errors.message",
@@ -98,6 +117,18 @@ fn attempts(context: &CaseContext, defect: Defect, has_error_struct: bool) -> Ch
 fn rejected(context: &CaseContext, defect: Defect) -> Check {
     match attempts(context, defect, true)?.into_iter().find(|attempt| attempt.code == 0) {
         Some(attempt) => Err(failed(attempt.place, "an error", "success")),
+        None => Ok(()),
+    }
+}
+
+/// Checks that each call with this defect returns `expected`.
+fn rejected_with(context: &CaseContext, defect: Defect, expected: abi::Code) -> Check {
+    let text = |code: abi::Code| Code(code).text();
+    match attempts(context, defect, true)?.into_iter().find(|attempt| attempt.code != expected) {
+        Some(attempt) => {
+            let got = if attempt.code == abi::OK { "success".into() } else { text(attempt.code) };
+            Err(failed(attempt.place, text(expected), got))
+        }
         None => Ok(()),
     }
 }

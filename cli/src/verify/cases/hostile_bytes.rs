@@ -48,7 +48,7 @@ pub fn recognised_samples(context: &CaseContext, subject: &Subject) -> Check<Vec
         let bytes =
             std::fs::read(file).map_err(|error| missing_sample(format!("'{}': {error}", file.display())))?;
         let is_recognised = |format: &&Format| {
-            format.bytes && (format.matches(&bytes) || has_extension(file, &format.endings))
+            format.bytes && (format.matches(&bytes) || has_extension(file, &format.extensions))
         };
         if let Some(format) = formats.iter().find(is_recognised) {
             samples.push((format.clone(), file.display().to_string(), bytes));

@@ -132,7 +132,7 @@ fn once(context: &CaseContext) -> Check {
     for (formats, interface) in [(&read, "importer"), (&written, "exporter")] {
         let names = formats.iter().map(|format| format.name.as_str());
         require_unique(names, &format!("a format of the {interface}"))?;
-        let extensions = formats.iter().flat_map(|format| &format.endings).map(String::as_str);
+        let extensions = formats.iter().flat_map(|format| &format.extensions).map(String::as_str);
         require_unique(extensions, &format!("a file extension of the {interface}"))?;
         for format in formats {
             let keys = format.options.iter().map(|option| option.key.as_str());

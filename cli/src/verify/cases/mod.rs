@@ -7,6 +7,7 @@ mod call_settings;
 mod cancelled_midway;
 mod concurrency;
 mod device_memory;
+mod device_rows;
 mod encoding;
 mod entry;
 mod errors;
@@ -22,18 +23,22 @@ mod selection;
 mod stream_schemas;
 mod structs;
 mod tensors;
+mod woken_read;
 
 use super::case::Case;
 use aliases::ALIASES;
 
 /// All cases. Each case follows the cases that it depends on.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    let groups: [&'static [Case]; 20] = [
+    let groups: [&'static [Case]; 24] = [
         entry::CASES,
         interfaces::CASES,
         errors::CASES,
         exporter::CASES,
+        device_rows::IMPORTER,
         importer::CASES,
+        device_rows::EXPORTER,
+        device_rows::ENCODING,
         selection::CASES,
         stream_schemas::CASES,
         ipc::CASES,
@@ -43,6 +48,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         hostile_bytes::CASES,
         call_settings::CASES,
         cancelled_midway::CASES,
+        woken_read::CASES,
         structs::CASES,
         concurrency::CASES,
         locks::CASES,

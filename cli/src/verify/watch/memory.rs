@@ -120,6 +120,7 @@ unsafe extern "C" fn alloc(
     bytes: usize,
     alignment: usize,
     stream: *mut abi::Stream,
+    flags: u32,
     out: *mut abi::Allocation,
     err: *mut abi::Error,
 ) -> abi::Code {
@@ -133,7 +134,7 @@ unsafe extern "C" fn alloc(
     let total = if front == 0 { Some(bytes) } else { bytes_with_redzones(bytes, front) };
     let code = forward!(
         inner,
-        alloc(device, total.unwrap_or(usize::MAX), alignment, stream, out, err),
+        alloc(device, total.unwrap_or(usize::MAX), alignment, stream, flags, out, err),
         abi::INTERNAL
     );
     if code == abi::OK {
@@ -231,6 +232,8 @@ unsafe extern "C" fn copy(
 unsafe extern "C" fn stream_create(
     memory: *const abi::Memory,
     device: Device,
+    priority: i32,
+    flags: u32,
     out: *mut *mut abi::Stream,
     err: *mut abi::Error,
 ) -> abi::Code {
@@ -240,7 +243,7 @@ unsafe extern "C" fn stream_create(
         // SAFETY: `err` is NULL or the plugin's error struct.
         return unsafe { fail(error, err) };
     }
-    let code = forward!(inner, stream_create(device, out, err), abi::INTERNAL);
+    let code = forward!(inner, stream_create(device, priority, flags, out, err), abi::INTERNAL);
     if code == abi::OK {
         // SAFETY: on success `out` holds a stream.
         inner.shared.notes().streams.insert(unsafe { *out } as usize);
@@ -407,7 +410,7 @@ macro_rules! forwarded {
 forwarded! {
     devices(out: *mut abi::DeviceInfo, capacity: usize, n_out: *mut usize);
     fill(stream: *mut abi::Stream, to: *mut c_void, value: u8, bytes: usize) [on stream with [to.cast_const()]];
-    launch(stream: *mut abi::Stream, kernel: *const abi::Kernel, grid: abi::Grid, args: *const abi::Arg, n_args: usize) [on stream with {
+    launch(stream: *mut abi::Stream, kernel: *const abi::Kernel, size: *const abi::Launch, args: *const abi::Arg, n_args: usize) [on stream with {
         // SAFETY: the plugin passes a list with the number of its entries.
         unsafe { ranges(args, n_args) }
     }];

@@ -29,6 +29,8 @@ pub use shared::{INJECTED_FAILURE, Violation};
 pub struct HostOptions {
     /// Whether the host offers no interfaces.
     pub is_bare: bool,
+    /// Whether the host offers only the interfaces that the plugin's metadata lists as required.
+    pub is_minimal: bool,
     /// Whether the structs of the host and its memory have additional fields, as in a later
     /// release.
     pub is_extended: bool,
@@ -77,6 +79,7 @@ impl Watch {
             tasks_pending: AtomicI64::new(0),
             decoder: Mutex::default(),
             is_bare: options.is_bare,
+            only: options.is_minimal.then(|| required(plugin)),
             plugin: plugin.to_path_buf(),
             backing: Mutex::new(Some(backing)),
             references: AtomicI64::new(0),
@@ -171,6 +174,12 @@ impl Watch {
     }
 }
 
+/// The ids of the interfaces that the plugin requires; none if its metadata cannot be read, which
+/// another case reports.
+fn required(plugin: &Path) -> Vec<String> {
+    crossdock::load::inspect(plugin).map(|inspection| inspection.metadata.required).unwrap_or_default()
+}
+
 /// # Safety
 /// `host` is null or the address of a [`Shared`].
 unsafe fn of_host<'a>(host: *const abi::Host) -> Option<&'a Shared> {
@@ -205,6 +214,10 @@ unsafe extern "C" fn get_interface(host: *const abi::Host, id: *const c_char) ->
     }
     // SAFETY: `id` is not NULL, and the plugin passes a NUL-terminated string.
     let id = unsafe { CStr::from_ptr(id) };
+    let is_hidden = |only: &Vec<String>| !only.iter().any(|offered| offered.as_bytes() == id.to_bytes());
+    if shared.only.as_ref().is_some_and(is_hidden) {
+        return std::ptr::null();
+    }
     if id == abi::HOST_MEMORY_ID {
         std::ptr::from_ref(&shared.memory).cast()
     } else if id == abi::HOST_LOG_ID {

@@ -47,6 +47,8 @@ pub(super) struct Shared {
     pub(super) tasks_pending: AtomicI64,
     pub(super) decoder: Mutex<Option<Arc<Decoder>>>,
     pub(super) is_bare: bool,
+    /// The only interfaces that the host offers, or `None` for all.
+    pub(super) only: Option<Vec<String>>,
     pub(super) plugin: PathBuf,
     /// The host's own memory, or `None` after the host has ended.
     pub(super) backing: Mutex<Option<Backing>>,

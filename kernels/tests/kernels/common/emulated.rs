@@ -94,7 +94,7 @@ unsafe extern "C" fn launch(
     _memory: *const abi::Memory,
     _stream: *mut abi::Stream,
     kernel: *const abi::Kernel,
-    grid: abi::Grid,
+    size: *const abi::Launch,
     args: *const abi::Arg,
     n_args: usize,
     _err: *mut abi::Error,
@@ -108,10 +108,11 @@ unsafe extern "C" fn launch(
         let entry = library.get::<unsafe extern "C" fn()>(name.to_bytes_with_nul());
         let entry = entry.unwrap_or_else(|e| panic!("the CUDA sources have no such kernel: {e}"));
         let emulate = library.get::<Emulate>(b"emulate\0").unwrap();
-        assert!(n_args <= abi::MAX_KERNEL_ARGS && grid.threads == 256);
+        let size = &*size;
+        assert!(n_args <= abi::MAX_KERNEL_ARGS && size.threads == [256, 1, 1]);
         let list = std::slice::from_raw_parts(args, n_args);
-        assert_eq!(check_launch(name, grid.blocks, list), Some(Ok(())));
-        emulate(name.as_ptr(), *entry as *mut c_void, grid.blocks, args, n_args as u64);
+        assert_eq!(check_launch(name, size.blocks[0], list), Some(Ok(())));
+        emulate(name.as_ptr(), *entry as *mut c_void, size.blocks[0], args, n_args as u64);
     }
     abi::OK
 }

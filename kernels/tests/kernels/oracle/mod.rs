@@ -45,6 +45,7 @@ const ORACLES: &[(&str, Oracle)] = &[
     ("crossdock_measure_lists", moved_lists::place),
     ("crossdock_place_lists", moved_lists::place),
     ("crossdock_name_elements", moved_lists::name),
+    ("crossdock_gather_bytes", moved_lists::gather_bytes),
     ("crossdock_check_run_ends", lists::run_ends),
     ("crossdock_check_union", lists::union),
     ("crossdock_check_indices", lists::indices),

@@ -1,6 +1,6 @@
 //! References for kernels that gather lists.
 
-use crossdock_kernels::{Checks, IntType, Integers, Lists};
+use crossdock_kernels::{Checks, IntType, Integers, Lists, Source};
 
 use super::Case;
 use super::decode::words;
@@ -151,5 +151,43 @@ pub fn name(case: &Case<'_>) {
         });
         let rows: Vec<u64> = rows.collect();
         case.expect(to, &words(&rows, width), &format!("elements by {offset_width} bytes as {width}"));
+    }
+}
+
+pub fn gather_bytes(case: &Case<'_>) {
+    for (offset_width, max) in [(4, 3), (8, 40), (4, 5000)] {
+        let max = if case.n > 10_000 { max.min(40) } else { max };
+        let SomeLists { begins, sizes, .. } = some_lists(case, max, true);
+        let mut offsets = vec![0];
+        sizes.iter().for_each(|size| offsets.push(offsets[offsets.len() - 1] + size));
+        let n = offsets[case.n] as usize;
+        let end = begins.iter().zip(&sizes).map(|(begin, size)| begin + size).max().unwrap_or(0);
+        // The last list may end after the data.
+        let data = case.bytes((end as usize).saturating_sub(case.below(2)));
+        let first = case.below(20);
+        let bits = case.bytes((first + case.n).div_ceil(8));
+        let buffers = [
+            case.buffer(&words(&begins, 8)),
+            case.buffer(&words(&offsets, offset_width)),
+            case.buffer(&bits),
+            case.buffer(&data),
+        ];
+        let has_validity = case.below(2) == 0;
+        let of = IntType { width_bytes: 8, signed: true };
+        let numbers = Integers { buffer: &buffers[0], at: 0, len: case.n, of };
+        let source = Source { buffer: Some(&buffers[3]), at: 0, len: data.len() };
+        let mut to = case.target(n);
+        let mut checks = Checks::new();
+        let validity = has_validity.then_some((&buffers[2], first));
+        let offsets_at = (&buffers[1], offset_width);
+        checks.gather_bytes(numbers, offsets_at, validity, source, &mut to.buffer, to.at, n).unwrap();
+        checks.run(case.s).unwrap();
+        let bytes = (0..case.n).flat_map(|i| {
+            let is_valid = !has_validity || bit(&bits, first + i);
+            let byte = |at: u64| if is_valid { data.get(at as usize).copied().unwrap_or(0) } else { 0 };
+            (begins[i]..begins[i] + sizes[i]).map(byte).collect::<Vec<u8>>()
+        });
+        let bytes: Vec<u8> = bytes.collect();
+        case.expect(to, &bytes, &format!("bytes of lists with offsets of {offset_width} bytes"));
     }
 }

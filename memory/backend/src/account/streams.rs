@@ -65,9 +65,9 @@ impl Account {
         Ok((device, std::ptr::from_ref(stream).cast_mut().cast()))
     }
 
-    pub(crate) fn stream_create(&self, device: Device) -> Result<*mut abi::Stream> {
+    pub(crate) fn stream_create(&self, device: Device, priority: i32) -> Result<*mut abi::Stream> {
         let device_index = self.backend.index_of(device)?;
-        let native = self.backend.device(device_index)?.stream_create()?;
+        let native = self.backend.device(device_index)?.stream_create(priority)?;
         self.count_stream(device_index);
         let backend = Arc::as_ptr(&self.backend) as usize;
         Ok(Box::into_raw(Box::new(Stream::new(backend, device_index, native))).cast())

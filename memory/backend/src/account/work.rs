@@ -2,9 +2,10 @@
 
 use std::ffi::c_void;
 
+use crossdock_plugin_api::flags::{reject_reserved, reject_unknown};
 use crossdock_plugin_api::{Error, Result, abi};
 
-use super::Account;
+use super::{Account, Block, MIN_ALIGNMENT};
 use crate::device::{Stream, Transfer, kernel_name};
 use crate::fault::Operation;
 use crate::read_at::{LoadPiece, ReadAt};
@@ -159,20 +160,69 @@ impl Account {
         &self,
         stream: *mut abi::Stream,
         kernel: &abi::Kernel,
-        grid: abi::Grid,
+        size: &abi::Launch,
         args: &[abi::Arg],
     ) -> Result<()> {
-        check_args(args).map_err(|e| e.context(kernel_name(kernel)))?;
+        check_launch(kernel, size, args).map_err(|e| e.context(kernel_name(kernel)))?;
         let first = args.iter().find(|arg| arg.kind != abi::ARG_VALUE && arg.bytes > 0);
         let first = first.map_or(std::ptr::null(), |arg| arg.value as usize as *const c_void);
         // SAFETY: `stream` is NULL or live by this function's contract.
         let stream = unsafe { self.stream_for(stream, first) }?;
         self.backend.fault(Operation::Launch, "launch")?;
+        let copy = match args.len() > abi::MAX_KERNEL_ARGS && self.backend.is_cuda(stream.device_index) {
+            true => Some(self.copy_args(stream, args).map_err(|e| e.context(kernel_name(kernel)))?),
+            false => None,
+        };
+        let all_args = copy.as_ref().map_or(std::ptr::null(), |copy| copy.address.cast_const().cast());
+        let device = self.backend.device(stream.device_index)?;
         // SAFETY: by this function's contract the kernel is complete and the arguments match it;
-        // `check_args` checked their number and kinds.
-        unsafe { self.backend.device(stream.device_index)?.launch(stream, kernel, grid, args) }?;
+        // `check_launch` checked their number and kinds, and the size.
+        let launched = unsafe { device.launch(stream, kernel, size, args, all_args) };
+        if let Some(copy) = copy {
+            self.free_after_work(copy, stream);
+        }
+        launched?;
         self.counters.add_launch();
         Ok(())
+    }
+
+    /// Copies the arguments of a launch to the stream's device.
+    fn copy_args(&self, stream: &Stream, args: &[abi::Arg]) -> Result<abi::Allocation> {
+        let device = self.backend.device(stream.device_index)?;
+        let bytes = size_of_val(args);
+        let handle = std::ptr::from_ref(stream).cast_mut().cast();
+        // SAFETY: `stream` is alive, and its address is its handle.
+        let copy = unsafe { self.allocate(device.describe().device, bytes, MIN_ALIGNMENT, handle) }?;
+        let from = args.as_ptr().cast();
+        let transfer = Transfer { to: copy.address.cast(), from, bytes, to_cuda: true, from_cuda: false };
+        // SAFETY: the block was allocated with `bytes` bytes, and is freed only after the work of
+        // the stream. The source is a slice of the same size, which has been read when `copy`
+        // returns.
+        if let Err(error) = unsafe { device.copy(stream, &[transfer]) } {
+            self.free_after_work(copy, stream);
+            return Err(error);
+        }
+        Ok(copy)
+    }
+
+    /// Frees a block that this account has just allocated after the work enqueued so far on the
+    /// stream.
+    fn free_after_work(&self, block: abi::Allocation, stream: &Stream) {
+        let device = self.backend.device(stream.device_index);
+        match device.and_then(|device| device.event_record(stream)) {
+            Ok(event) => {
+                // SAFETY: the block is freed once, and nothing else has its handle. The event was
+                // just recorded, and is destroyed once after its use.
+                unsafe {
+                    Block::free(block.block, &[event], false);
+                    // The event belongs to this backend, so it can be destroyed.
+                    let _ = self.event_destroy(event);
+                }
+            }
+            // Without an event, the block is freed like an exported one: after all work in flight.
+            // SAFETY: the block is freed once, and nothing else has its handle.
+            Err(_) => unsafe { Block::free(block.block, &[], true) },
+        }
     }
 }
 
@@ -182,14 +232,55 @@ unsafe extern "C" fn drop_boxed<T>(value: *mut c_void) {
     drop(unsafe { Box::from_raw(value.cast::<T>()) });
 }
 
-/// Checks the number and the kinds of the arguments, which the kernel itself cannot check.
-fn check_args(args: &[abi::Arg]) -> Result<()> {
-    if args.len() > abi::MAX_KERNEL_ARGS {
-        return Err(Error::invalid_argument(format!(
-            "got {} arguments; expected at most {}",
-            args.len(),
-            abi::MAX_KERNEL_ARGS
-        )));
+/// Checks everything about a launch that the kernel itself cannot check.
+fn check_launch(kernel: &abi::Kernel, size: &abi::Launch, args: &[abi::Arg]) -> Result<()> {
+    reject_unknown(kernel.flags, abi::KERNEL_MANY_ARGS, "the kernel")?;
+    reject_reserved(kernel.reserved, "the kernel")?;
+    reject_unknown(size.flags, 0, "the launch")?;
+    reject_reserved(size.reserved, "the launch")?;
+    check_size(size)?;
+    let takes_many = kernel.flags & abi::KERNEL_MANY_ARGS != 0;
+    check_args(args, if takes_many { usize::MAX } else { abi::MAX_KERNEL_ARGS })
+}
+
+/// The limits of CUDA devices. They apply to all devices, so that a mistake is found without a GPU.
+const MAX_BLOCKS: [u32; 3] = [i32::MAX as u32, u16::MAX as u32, u16::MAX as u32];
+const MAX_THREADS: [u32; 3] = [1024, 1024, 64];
+const MAX_THREADS_IN_TOTAL: u64 = 1024;
+const MAX_CLUSTER: u64 = 8;
+
+fn check_size(size: &abi::Launch) -> Result<()> {
+    let product = |sizes: [u32; 3]| sizes.iter().map(|n| u64::from(*n)).fold(1, u64::saturating_mul);
+    let fits = |sizes: [u32; 3], max: [u32; 3]| sizes.iter().zip(max).all(|(n, max)| (1..=max).contains(n));
+    let bad = |what: &str, got: [u32; 3], expected: String| {
+        Err(Error::invalid_argument(format!("the launch has {got:?} {what}, expected {expected}")))
+    };
+    if !fits(size.blocks, MAX_BLOCKS) {
+        return bad("blocks", size.blocks, format!("[1, 1, 1] to {MAX_BLOCKS:?}"));
+    }
+    if !fits(size.threads, MAX_THREADS) || product(size.threads) > MAX_THREADS_IN_TOTAL {
+        let expected = format!("[1, 1, 1] to {MAX_THREADS:?}, and at most {MAX_THREADS_IN_TOTAL} in total");
+        return bad("threads per block", size.threads, expected);
+    }
+    if size.cluster == [0; 3] {
+        return Ok(());
+    }
+    let divides = size.cluster.iter().zip(size.blocks).all(|(n, blocks)| *n > 0 && blocks % n == 0);
+    if !divides || product(size.cluster) > MAX_CLUSTER {
+        let expected =
+            format!("divisors of the {:?} blocks with at most {MAX_CLUSTER} in total", size.blocks);
+        return bad("blocks per cluster", size.cluster, expected);
+    }
+    Ok(())
+}
+
+/// Checks the number and the kinds of the arguments.
+fn check_args(args: &[abi::Arg], max: usize) -> Result<()> {
+    if args.len() > max {
+        return Err(Error::invalid_argument(format!("got {} arguments; expected at most {max}", args.len())));
+    }
+    if let Some((i, arg)) = args.iter().enumerate().find(|(_, arg)| arg.reserved != 0) {
+        return reject_reserved(arg.reserved, &format!("argument {i}"));
     }
     let known = [abi::ARG_VALUE, abi::ARG_READ, abi::ARG_WRITE];
     match args.iter().enumerate().find(|(_, arg)| !known.contains(&arg.kind)) {

@@ -23,6 +23,10 @@ pub(crate) struct Gpu {
     context: Context,
     idle_events: Mutex<Vec<Handle>>,
     idle_streams: Mutex<Vec<Handle>>,
+    /// The idle streams with a priority, and the priority.
+    idle_with_priority: Mutex<Vec<(Handle, i32)>>,
+    /// All streams created so far with a priority, and the priority.
+    with_priority: Mutex<Vec<(Handle, i32)>>,
     /// All streams created so far, which `drop` destroys.
     streams: Mutex<Vec<Handle>>,
     /// Whether the native handle of any stream was passed to other code, which may put the stream
@@ -68,6 +72,8 @@ impl Gpu {
             context,
             idle_events: Mutex::default(),
             idle_streams: Mutex::default(),
+            idle_with_priority: Mutex::default(),
+            with_priority: Mutex::default(),
             streams: Mutex::default(),
             exposed: AtomicBool::new(false),
         }))
@@ -136,8 +142,42 @@ impl Gpu {
         Ok(stream)
     }
 
+    /// Does the same as [`Self::take_stream`] for a stream whose priority is `priority`, or the
+    /// nearest number of the device's range.
+    pub(crate) fn take_stream_with_priority(&self, priority: i32) -> Result<RawStream> {
+        if priority == 0 {
+            return self.take_stream();
+        }
+        let (mut least, mut greatest) = (0, 0);
+        // SAFETY: the pointers point to local variables; the context is current.
+        let code = unsafe { (self.driver.ctx_get_stream_priority_range)(&mut least, &mut greatest) };
+        self.driver.check("cuCtxGetStreamPriorityRange", code)?;
+        // The greatest priority is the lowest number.
+        let priority = priority.min(least).max(greatest);
+        if priority == 0 {
+            return self.take_stream();
+        }
+        let mut idle = lock(&self.idle_with_priority);
+        if let Some(i) = idle.iter().position(|(_, of)| *of == priority) {
+            return Ok(idle.swap_remove(i).0.0);
+        }
+        drop(idle);
+        let mut stream = std::ptr::null_mut();
+        // SAFETY: the pointer points to a local variable; the context is current.
+        let code =
+            unsafe { (self.driver.stream_create_with_priority)(&mut stream, STREAM_NON_BLOCKING, priority) };
+        self.driver.check("cuStreamCreateWithPriority", code)?;
+        lock(&self.with_priority).push((Handle(stream), priority));
+        lock(&self.streams).push(Handle(stream));
+        Ok(stream)
+    }
+
     /// Returns a stream to the cache. Work that is already enqueued on it still runs.
     pub(crate) fn return_stream(&self, stream: RawStream) {
+        let known = lock(&self.with_priority).iter().find(|(known, _)| known.0 == stream).copied();
+        if let Some(with_priority) = known {
+            return lock(&self.idle_with_priority).push(with_priority);
+        }
         lock(&self.idle_streams).push(Handle(stream));
     }
 

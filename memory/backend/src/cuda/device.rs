@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 use crossdock_plugin_api::{Error, Result, abi};
 
 use super::context::{Entered, Gpu};
-use super::driver::{MEMORY_TYPE_HOST, POINTER_MEMORY_TYPE, RawStream, STREAM_PER_THREAD, SUCCESS};
+use super::driver::{
+    Function, LaunchAttribute, LaunchConfig, MEMORY_TYPE_HOST, POINTER_MEMORY_TYPE, RawStream,
+    STREAM_PER_THREAD, SUCCESS,
+};
 use super::event::CudaEvent;
 use super::modules::Modules;
 use super::staging::Staging;
@@ -154,6 +157,50 @@ impl CudaDeviceBackend {
     }
 }
 
+impl CudaDeviceBackend {
+    /// Enqueues a launch with clusters.
+    ///
+    /// # Safety
+    /// `function` belongs to the current context, and `params` are its parameters.
+    unsafe fn launch_clusters(
+        &self,
+        function: Function,
+        size: &abi::Launch,
+        stream: RawStream,
+        params: &mut [*mut c_void; 1],
+    ) -> Result<()> {
+        check_clusters(size, self.gpu.capability)?;
+        let Some(launch) = self.gpu.driver.launch_kernel_ex else {
+            return Err(Error::unsupported(
+                "the launch has clusters, but the driver has no function cuLaunchKernelEx",
+            ));
+        };
+        let mut cluster = LaunchAttribute::cluster(size.cluster);
+        let config = LaunchConfig {
+            blocks: size.blocks,
+            threads: size.threads,
+            shared_bytes: size.shared_bytes,
+            stream,
+            attributes: &mut cluster,
+            n_attributes: 1,
+        };
+        // SAFETY: `config` and `cluster` are complete, and by this function's contract `params` are
+        // the parameters of `function`.
+        let code = unsafe { launch(&config, function, params.as_mut_ptr(), std::ptr::null_mut()) };
+        self.gpu.driver.check("cuLaunchKernelEx", code)
+    }
+}
+
+fn check_clusters(size: &abi::Launch, (major, minor): (u32, u32)) -> Result<()> {
+    if major >= 9 {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!(
+        "the launch has clusters of {:?} blocks, which need compute capability 9.0, but the device has {major}.{minor}",
+        size.cluster
+    )))
+}
+
 impl DeviceBackend for CudaDeviceBackend {
     fn describe(&self) -> &DeviceDescription {
         &self.description
@@ -270,36 +317,47 @@ impl DeviceBackend for CudaDeviceBackend {
         &self,
         stream: &Stream,
         kernel: &abi::Kernel,
-        grid: abi::Grid,
+        size: &abi::Launch,
         args: &[abi::Arg],
+        all_args: *const abi::Arg,
     ) -> Result<()> {
         let named = |e: Error| e.context(format_args!("{} on {}", kernel_name(kernel), self.gpu.device));
         let _entered = self.gpu.enter()?;
-        let function = self.modules.function(kernel, grid.shared_bytes).map_err(named)?;
+        let function = self.modules.function(kernel, size.shared_bytes).map_err(named)?;
         let mut block = MaybeUninit::<abi::KernelArgs>::uninit();
         let pointer = block.as_mut_ptr();
-        // SAFETY: the pointers point to fields of the local `block`, and by this function's
-        // contract `args` has at most as many elements as its list. The other elements stay
-        // uninitialised. The driver copies them, but no kernel reads them.
+        let is_long = !all_args.is_null();
+        let n_copied = args.len().min(abi::MAX_KERNEL_ARGS);
+        // SAFETY: the pointers point to fields of the local `block`, and `n_copied` is at most the
+        // number of elements of its list. The other elements stay uninitialised. The driver copies
+        // them, but no kernel reads them.
         unsafe {
             (&raw mut (*pointer).n_args).write(args.len() as u64);
-            (&raw mut (*pointer).host_twin).write(kernel.host_twin);
+            (&raw mut (*pointer).host_function).write(kernel.host_function);
             let list = (&raw mut (*pointer).args).cast::<abi::Arg>();
-            std::ptr::copy_nonoverlapping(args.as_ptr(), list, args.len());
+            (&raw mut (*pointer).all_args).write(all_args);
+            let host_args = if is_long { args.as_ptr() } else { std::ptr::null() };
+            (&raw mut (*pointer).host_args).write(host_args);
+            std::ptr::copy_nonoverlapping(args.as_ptr(), list, n_copied);
         }
         let mut params = [pointer.cast::<c_void>()];
-        // SAFETY: `function` belongs to this context, and `block` is its only parameter. The
-        // arguments match the kernel by this function's contract.
+        if size.cluster != [0; 3] {
+            // SAFETY: `function` belongs to this context, and `block` is its only parameter. The
+            // arguments match the kernel by this function's contract.
+            return unsafe { self.launch_clusters(function, size, stream.raw, &mut params) }.map_err(named);
+        }
+        let ([x, y, z], [threads_x, threads_y, threads_z]) = (size.blocks, size.threads);
+        // SAFETY: as above.
         let code = unsafe {
             (self.gpu.driver.launch_kernel)(
                 function,
-                grid.blocks,
-                1,
-                1,
-                grid.threads,
-                1,
-                1,
-                grid.shared_bytes,
+                x,
+                y,
+                z,
+                threads_x,
+                threads_y,
+                threads_z,
+                size.shared_bytes,
                 stream.raw,
                 params.as_mut_ptr(),
                 std::ptr::null_mut(),
@@ -308,9 +366,9 @@ impl DeviceBackend for CudaDeviceBackend {
         self.gpu.driver.check("cuLaunchKernel", code).map_err(named)
     }
 
-    fn stream_create(&self) -> Result<*mut c_void> {
+    fn stream_create(&self, priority: i32) -> Result<*mut c_void> {
         let _entered = self.gpu.enter()?;
-        self.gpu.take_stream()
+        self.gpu.take_stream_with_priority(priority)
     }
 
     unsafe fn stream_adopt(&self, raw: *mut c_void) -> Result<*mut c_void> {
@@ -413,6 +471,16 @@ impl DeviceBackend for CudaDeviceBackend {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rejects_clusters_before_compute_capability_9() {
+        let size = abi::Launch { cluster: [2, 1, 1], ..abi::Launch::new() };
+        let error = check_clusters(&size, (8, 9)).unwrap_err();
+        assert_eq!(error.code(), crossdock_plugin_api::Code::UNSUPPORTED);
+        assert!(error.message().ends_with("compute capability 9.0, but the device has 8.9"), "{error}");
+        assert_eq!(check_clusters(&size, (9, 0)), Ok(()));
+        assert_eq!(check_clusters(&size, (12, 1)), Ok(()));
+    }
 
     #[test]
     fn query_throttle_skips_queries_after_a_slow_query() {

@@ -113,6 +113,8 @@ driver! {
         memset_d8_async = cuMemsetD8Async(DevicePtr, u8, usize, RawStream);
         pointer_get_attributes = cuPointerGetAttributes(c_uint, *mut c_int, *mut *mut c_void, DevicePtr);
         stream_create = cuStreamCreate(*mut RawStream, c_uint);
+        stream_create_with_priority = cuStreamCreateWithPriority(*mut RawStream, c_uint, c_int);
+        ctx_get_stream_priority_range = cuCtxGetStreamPriorityRange(*mut c_int, *mut c_int);
         stream_destroy = cuStreamDestroy_v2(RawStream);
         stream_synchronize = cuStreamSynchronize(RawStream);
         stream_query = cuStreamQuery(RawStream);
@@ -140,6 +142,9 @@ driver! {
     }
     optional {
         ctx_record_event = cuCtxRecordEvent(Context, RawEvent);
+        launch_kernel_ex = cuLaunchKernelEx(
+            *const LaunchConfig, Function, *mut *mut c_void, *mut *mut c_void
+        );
     }
 }
 
@@ -179,6 +184,36 @@ pub(crate) struct MemProps {
     pub flags: [u8; 8],
 }
 
+/// `CUlaunchConfig`.
+#[repr(C)]
+pub(crate) struct LaunchConfig {
+    pub blocks: [c_uint; 3],
+    pub threads: [c_uint; 3],
+    pub shared_bytes: c_uint,
+    pub stream: RawStream,
+    pub attributes: *mut LaunchAttribute,
+    pub n_attributes: c_uint,
+}
+
+/// `CUlaunchAttribute`, 72 bytes.
+#[repr(C)]
+pub(crate) struct LaunchAttribute {
+    id: c_uint,
+    padding: c_uint,
+    value: [c_uint; 16],
+}
+
+impl LaunchAttribute {
+    /// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`.
+    const CLUSTER: c_uint = 4;
+
+    pub(crate) fn cluster([x, y, z]: [u32; 3]) -> Self {
+        let mut value = [0; 16];
+        [value[0], value[1], value[2]] = [x, y, z];
+        Self { id: Self::CLUSTER, padding: 0, value }
+    }
+}
+
 pub(crate) const IPC_HANDLE_BYTES: usize = 64;
 
 /// `CUipcMemHandle` and `CUipcEventHandle`: bytes that are valid in other processes.
@@ -188,6 +223,8 @@ pub(crate) struct IpcHandle(pub [u8; IPC_HANDLE_BYTES]);
 
 const _: () = assert!(size_of::<IpcHandle>() == size_of::<sys::CUipcMemHandle>());
 const _: () = assert!(size_of::<IpcHandle>() == size_of::<sys::CUipcEventHandle>());
+const _: () = assert!(size_of::<LaunchConfig>() == size_of::<sys::CUlaunchConfig>());
+const _: () = assert!(size_of::<LaunchAttribute>() == size_of::<sys::CUlaunchAttribute>());
 const _: () = assert!(size_of::<MemPoolProps>() == size_of::<sys::CUmemPoolProps>());
 const _: () = assert!(size_of::<MemProps>() == size_of::<sys::CUmemAllocationProp>());
 const _: () = assert!(size_of::<MemAccess>() == size_of::<sys::CUmemAccessDesc>());

@@ -254,8 +254,10 @@ impl Platform {
         let code = unsafe {
             (driver.ipc_open_mem_handle)(&mut base, IpcHandle(description.memory), IPC_LAZY_PEER_ACCESS)
         };
-        let with_advice =
-            |e: Error| Error::new(e.code(), format!("{e}; the exporter must be running and keep the buffer"));
+        let with_advice = |e: Error| {
+            Error::new(e.code(), format!("{e}; the exporter must be running and keep the buffer"))
+                .with_position_of(&e)
+        };
         driver.check("cuIpcOpenMemHandle", code).map_err(with_advice).map_err(failed)?;
         let open_event = || {
             let IpcDescription { offset, bytes, .. } = *description;

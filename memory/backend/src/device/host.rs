@@ -173,11 +173,12 @@ impl DeviceBackend for HostDevice {
         &self,
         _stream: &Stream,
         kernel: &abi::Kernel,
-        _grid: abi::Grid,
+        _size: &abi::Launch,
         args: &[abi::Arg],
+        _all_args: *const abi::Arg,
     ) -> Result<()> {
         let device = &self.description.name;
-        let cpu_implementation = kernel.host_twin.ok_or_else(|| {
+        let cpu_implementation = kernel.host_function.ok_or_else(|| {
             Error::unsupported(format!(
                 "{} has no CPU implementation, so {device} cannot run the kernel",
                 kernel_name(kernel)
@@ -195,7 +196,7 @@ impl DeviceBackend for HostDevice {
         }
     }
 
-    fn stream_create(&self) -> Result<*mut c_void> {
+    fn stream_create(&self, _priority: i32) -> Result<*mut c_void> {
         Ok(std::ptr::null_mut())
     }
 

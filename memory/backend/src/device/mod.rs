@@ -98,17 +98,20 @@ pub(crate) trait DeviceBackend: Send + Sync {
 
     /// # Safety
     /// The kernel's struct is complete. The arguments match the kernel's declaration and have known
-    /// kinds. There are at most [`abi::MAX_KERNEL_ARGS`] arguments.
+    /// kinds. `all_args` is the address of a copy of the arguments on the device if there are more
+    /// than [`abi::MAX_KERNEL_ARGS`] and the device is a CUDA device, else NULL. The sizes of
+    /// `size` are valid.
     unsafe fn launch(
         &self,
         stream: &Stream,
         kernel: &abi::Kernel,
-        grid: abi::Grid,
+        size: &abi::Launch,
         args: &[abi::Arg],
+        all_args: *const abi::Arg,
     ) -> Result<()>;
 
-    /// Creates a stream, and returns its native handle.
-    fn stream_create(&self) -> Result<*mut c_void>;
+    /// Creates a stream with the priority nearest to `priority`, and returns its native handle.
+    fn stream_create(&self, priority: i32) -> Result<*mut c_void>;
     /// Checks an external stream, and returns the handle to use for it.
     ///
     /// # Safety

@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 
+use crossdock_plugin_api::flags::reject_unknown;
 use crossdock_plugin_api::{Device, abi, sized_struct};
 
 use super::{enter, enter_quietly, list, out};
@@ -45,6 +46,7 @@ pub(super) unsafe extern "C" fn alloc(
     bytes: usize,
     alignment: usize,
     stream: *mut abi::Stream,
+    flags: u32,
     allocation: *mut abi::Allocation,
     err: *mut abi::Error,
 ) -> abi::Code {
@@ -53,6 +55,7 @@ pub(super) unsafe extern "C" fn alloc(
         enter(memory, "memory.alloc", err, |account| {
             note_bytes(bytes as u64);
             let allocation = out(allocation, "alloc")?;
+            reject_unknown(flags, 0, "alloc")?;
             *allocation = account.allocate(device, bytes, alignment, stream)?;
             Ok(())
         })
@@ -135,7 +138,7 @@ pub(super) unsafe extern "C" fn launch(
     memory: *const abi::Memory,
     stream: *mut abi::Stream,
     kernel: *const abi::Kernel,
-    grid: abi::Grid,
+    size: *const abi::Launch,
     args: *const abi::Arg,
     n_args: usize,
     err: *mut abi::Error,
@@ -145,7 +148,8 @@ pub(super) unsafe extern "C" fn launch(
         enter(memory, "memory.launch", err, |account| {
             sized_struct::stride(kernel).map_err(|e| e.context("launch"))?;
             let kernel = sized_struct::read(kernel)?;
-            account.launch(stream, &kernel, grid, list(args, n_args, "launch")?)
+            let size = sized_struct::read(size).map_err(|e| e.context("launch"))?;
+            account.launch(stream, &kernel, &size, list(args, n_args, "launch")?)
         })
     }
 }

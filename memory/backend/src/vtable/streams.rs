@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
+use crossdock_plugin_api::flags::reject_unknown;
 use crossdock_plugin_api::{Device, abi};
 
 use super::{enter, enter_quietly, list, out};
@@ -27,6 +28,8 @@ pub(super) unsafe extern "C" fn stream_default(
 pub(super) unsafe extern "C" fn stream_create(
     memory: *const abi::Memory,
     device: Device,
+    priority: i32,
+    flags: u32,
     stream: *mut *mut abi::Stream,
     err: *mut abi::Error,
 ) -> abi::Code {
@@ -34,7 +37,8 @@ pub(super) unsafe extern "C" fn stream_create(
     unsafe {
         enter(memory, "memory.stream_create", err, |account| {
             let stream = out(stream, "stream_create")?;
-            *stream = account.stream_create(device)?;
+            reject_unknown(flags, 0, "stream_create")?;
+            *stream = account.stream_create(device, priority)?;
             Ok(())
         })
     }

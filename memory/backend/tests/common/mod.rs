@@ -17,6 +17,17 @@ pub struct TestBlock {
     pub block: *mut abi::Block,
 }
 
+/// The smallest launch.
+pub const SIZE: abi::Launch = abi::Launch {
+    struct_size: size_of::<abi::Launch>(),
+    blocks: [1; 3],
+    threads: [1; 3],
+    cluster: [0; 3],
+    shared_bytes: 0,
+    flags: 0,
+    reserved: 0,
+};
+
 /// A device's name, the device, and whether the host can access its memory.
 pub type DeviceEntry = (String, Device, bool);
 
@@ -54,7 +65,7 @@ impl Table<'_> {
         stream: *mut abi::Stream,
     ) -> Result<TestBlock> {
         let mut out = abi::Allocation::default();
-        call!(self, alloc(device, bytes, alignment, stream, &mut out))?;
+        call!(self, alloc(device, bytes, alignment, stream, 0, &mut out))?;
         assert_eq!(out.bytes, bytes);
         Ok(TestBlock { address: out.address.cast(), block: out.block })
     }
@@ -66,7 +77,7 @@ impl Table<'_> {
     }
 
     pub fn free(self, block: TestBlock) {
-        self.free_with(block, abi::FREE_LENT);
+        self.free_with(block, abi::FREE_EXPORTED);
     }
 
     pub fn free_with(self, block: TestBlock, flags: u32) {
@@ -115,8 +126,17 @@ impl Table<'_> {
     }
 
     pub fn launch(self, stream: *mut abi::Stream, kernel: &abi::Kernel, args: &[abi::Arg]) -> Result<()> {
-        let grid = abi::Grid { blocks: 1, threads: 1, shared_bytes: 0, reserved: 0 };
-        call!(self, launch(stream, kernel, grid, args.as_ptr(), args.len()))
+        self.launch_sized(stream, kernel, &SIZE, args)
+    }
+
+    pub fn launch_sized(
+        self,
+        stream: *mut abi::Stream,
+        kernel: &abi::Kernel,
+        size: &abi::Launch,
+        args: &[abi::Arg],
+    ) -> Result<()> {
+        call!(self, launch(stream, kernel, size, args.as_ptr(), args.len()))
     }
 
     pub fn stream_default(self, device: Device) -> Result<*mut abi::Stream> {
@@ -127,7 +147,7 @@ impl Table<'_> {
 
     pub fn stream_create(self, device: Device) -> Result<*mut abi::Stream> {
         let mut stream = null_mut();
-        call!(self, stream_create(device, &mut stream))?;
+        call!(self, stream_create(device, 0, 0, &mut stream))?;
         Ok(stream)
     }
 
@@ -218,5 +238,5 @@ pub fn add_one() -> abi::Kernel {
         }
         abi::OK
     }
-    abi::Kernel { name: c"add_one".as_ptr(), host_twin: Some(cpu_implementation), ..abi::Kernel::new() }
+    abi::Kernel { name: c"add_one".as_ptr(), host_function: Some(cpu_implementation), ..abi::Kernel::new() }
 }

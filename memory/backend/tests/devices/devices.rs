@@ -202,8 +202,11 @@ fn launch_passes_values_unchanged() {
         let arguments: Vec<_> = args.iter().map(|arg| (arg.kind, arg.value, arg.bytes)).collect();
         if arguments == [(abi::ARG_VALUE, 0, 0), (abi::ARG_VALUE, 77, 8)] { abi::OK } else { abi::BAD_DATA }
     }
-    let kernel =
-        abi::Kernel { name: c"values".as_ptr(), host_twin: Some(cpu_implementation), ..abi::Kernel::new() };
+    let kernel = abi::Kernel {
+        name: c"values".as_ptr(),
+        host_function: Some(cpu_implementation),
+        ..abi::Kernel::new()
+    };
     let account = backend().account("test");
     let memory = table(&account);
     let value = |value, bytes| abi::Arg { value, bytes, kind: abi::ARG_VALUE, reserved: 0 };
@@ -233,11 +236,11 @@ fn error_for_failed_launch_names_the_kernel() {
     let many = [arg(1, 8); abi::MAX_KERNEL_ARGS + 1];
     let error = memory.launch(stream, &add_one(), &many).unwrap_err();
     assert_eq!(error.message(), "kernel 'add_one': got 169 arguments; expected at most 168");
-    let without_implementation = abi::Kernel { host_twin: None, ..add_one() };
+    let without_implementation = abi::Kernel { host_function: None, ..add_one() };
     let error = memory.launch(stream, &without_implementation, &[]).unwrap_err();
     assert_eq!(error.code(), Code::UNSUPPORTED);
     assert!(error.message().contains("'add_one' has no CPU implementation"), "{error}");
-    let unnamed = abi::Kernel { name: std::ptr::null(), host_twin: None, ..add_one() };
+    let unnamed = abi::Kernel { name: std::ptr::null(), host_function: None, ..add_one() };
     assert!(memory.launch(stream, &unnamed, &[]).unwrap_err().message().contains("an unnamed kernel"));
     memory.free(block);
     assert_eq!(account.usage().launches, 0);

@@ -4,11 +4,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::ptr::{null, null_mut};
 
-use crate::common::{add_one, table};
+use crate::common::{SIZE, add_one, table};
 use crossdock_memory_backend::{Backend, CudaMissing, cuda};
 use crossdock_plugin_api::{Code, Device, Error, abi};
-
-const GRID: abi::Grid = abi::Grid { blocks: 0, threads: 0, shared_bytes: 0, reserved: 0 };
 
 /// Calls `f` without and with an error struct. Both calls must fail. Returns the error.
 fn error_of(f: impl Fn(*mut abi::Error) -> abi::Code) -> Error {
@@ -45,7 +43,7 @@ fn rejects_null_and_short_memory_objects() {
                 }),
                 error_of(|e| functions.copy.unwrap()(memory, null_mut(), null(), 0, e)),
                 error_of(|e| functions.fill.unwrap()(memory, null_mut(), null_mut(), 0, 0, e)),
-                error_of(|e| functions.launch.unwrap()(memory, null_mut(), &add_one(), GRID, null(), 0, e)),
+                error_of(|e| functions.launch.unwrap()(memory, null_mut(), &add_one(), &SIZE, null(), 0, e)),
                 error_of(|e| functions.stream_synchronize.unwrap()(memory, null_mut(), e)),
                 error_of(|e| functions.stream_wait.unwrap()(memory, null_mut(), null_mut(), e)),
                 error_of(|e| functions.stream_wait_raw.unwrap()(memory, null_mut(), null_mut(), e)),
@@ -58,9 +56,9 @@ fn rejects_null_and_short_memory_objects() {
             );
             let err = null_mut();
             let codes = [
-                functions.alloc.unwrap()(memory, Device::CPU, 1, 64, null_mut(), &mut allocation, err),
+                functions.alloc.unwrap()(memory, Device::CPU, 1, 64, null_mut(), 0, &mut allocation, err),
                 functions.stream_default.unwrap()(memory, Device::CPU, &mut stream, err),
-                functions.stream_create.unwrap()(memory, Device::CPU, &mut stream, err),
+                functions.stream_create.unwrap()(memory, Device::CPU, 0, 0, &mut stream, err),
                 functions.stream_is_capturing.unwrap()(memory, null_mut(), &mut 0, err),
                 functions.event_record.unwrap()(memory, null_mut(), &mut event, err),
                 functions.event_query.unwrap()(memory, null_mut(), &mut 0, err),
@@ -89,10 +87,10 @@ fn rejects_null_out_parameters_without_leaks() {
         let errors = [
             error_of(|e| f.devices.unwrap()(m, null_mut(), 0, null_mut(), e)),
             error_of(|e| f.devices.unwrap()(m, null_mut(), 1, &mut 0, e)),
-            error_of(|e| f.alloc.unwrap()(m, Device::CPU, 1, 64, null_mut(), null_mut(), e)),
+            error_of(|e| f.alloc.unwrap()(m, Device::CPU, 1, 64, null_mut(), 0, null_mut(), e)),
             error_of(|e| f.alloc_pinned.unwrap()(m, 1, null_mut(), e)),
             error_of(|e| f.stream_default.unwrap()(m, Device::CPU, null_mut(), e)),
-            error_of(|e| f.stream_create.unwrap()(m, Device::CPU, null_mut(), e)),
+            error_of(|e| f.stream_create.unwrap()(m, Device::CPU, 0, 0, null_mut(), e)),
             error_of(|e| f.stream_is_capturing.unwrap()(m, null_mut(), null_mut(), e)),
             error_of(|e| f.event_record.unwrap()(m, null_mut(), null_mut(), e)),
             error_of(|e| f.event_query.unwrap()(m, null_mut(), null_mut(), e)),
@@ -118,12 +116,12 @@ fn rejects_malformed_lists_and_structs() {
         let lists = [
             error_of(|e| f.copy.unwrap()(m, null_mut(), null(), 3, e)),
             error_of(|e| f.copy.unwrap()(m, null_mut(), std::ptr::dangling(), usize::MAX, e)),
-            error_of(|e| f.launch.unwrap()(m, null_mut(), &add_one(), GRID, null(), 3, e)),
+            error_of(|e| f.launch.unwrap()(m, null_mut(), &add_one(), &SIZE, null(), 3, e)),
         ];
         assert!(lists.iter().all(|e| e.message().contains("expected a list of")));
         let structs = [
-            error_of(|e| f.launch.unwrap()(m, null_mut(), null(), GRID, null(), 0, e)),
-            error_of(|e| f.launch.unwrap()(m, null_mut(), &short_kernel, GRID, null(), 0, e)),
+            error_of(|e| f.launch.unwrap()(m, null_mut(), null(), &SIZE, null(), 0, e)),
+            error_of(|e| f.launch.unwrap()(m, null_mut(), &short_kernel, &SIZE, null(), 0, e)),
             error_of(|e| f.pointer.unwrap()(m, std::ptr::dangling(), &mut abi::Pointer::default(), e)),
             error_of(|e| f.devices.unwrap()(m, &mut abi::DeviceInfo::default(), 1, &mut 0, e)),
             error_of(|e| f.stream_synchronize.unwrap()(m, std::ptr::dangling_mut(), e)),

@@ -8,3 +8,4 @@ mod common;
 mod cuda;
 mod devices;
 mod invalid_arguments;
+mod launch;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossdock_memory::{
-    ALIGNMENT, Arg, Buffer, Code, Copies, Device, ForeignOwner, Kernel, Ready, bytes_of_host_arg,
+    ALIGNMENT, Arg, Buffer, Code, Copies, Device, ForeignOwner, Kernel, LaunchSize, Ready, bytes_of_host_arg,
     bytes_of_host_arg_mut,
 };
 use crossdock_memory_backend::{Backend, Faults, Operation};
@@ -103,7 +103,7 @@ unsafe extern "C" fn add_on_cpu(args: *const abi::Arg, n: usize) -> abi::Code {
     abi::OK
 }
 static ADD: Kernel = Kernel::host(c"add", add_on_cpu);
-const GRID: abi::Grid = abi::Grid { blocks: 1, threads: 1, shared_bytes: 0, reserved: 0 };
+const SIZE: &LaunchSize = &LaunchSize::new(1, 1);
 
 #[test]
 fn kernel_runs_on_a_device_that_the_host_cannot_access() {
@@ -119,16 +119,16 @@ fn kernel_runs_on_a_device_that_the_host_cannot_access() {
             Arg::Write { buffer: &mut to, offset: 0, bytes: 3 },
         ];
         // SAFETY: the arguments match `add_on_cpu`.
-        unsafe { stream.launch(&ADD, GRID, &mut args) }.unwrap();
+        unsafe { stream.launch(&ADD, SIZE, &mut args) }.unwrap();
         assert_eq!(&*to.freeze(&stream).unwrap().host_view(&stream).unwrap(), b"IBM");
         let other = if device == Device::CPU { Device::UNTOUCHABLE } else { Device::CPU };
         let mut args = [Arg::Read { buffer: &from, offset: 0, bytes: 3 }];
         // SAFETY: the launch is rejected before the kernel runs.
-        let error = unsafe { host.stream(other).launch(&ADD, GRID, &mut args) }.unwrap_err();
+        let error = unsafe { host.stream(other).launch(&ADD, SIZE, &mut args) }.unwrap_err();
         assert_eq!(error.code(), Code::INVALID_ARGUMENT, "a buffer on another device is rejected: {error}");
         let mut args = [Arg::Read { buffer: &from, offset: 1, bytes: 3 }];
         // SAFETY: the launch is rejected before the kernel runs.
-        assert!(unsafe { stream.launch(&ADD, GRID, &mut args) }.is_err(), "a range outside is rejected");
+        assert!(unsafe { stream.launch(&ADD, SIZE, &mut args) }.is_err(), "a range outside is rejected");
     }
     host.assert_nothing_leaked();
 }

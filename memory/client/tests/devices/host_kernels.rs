@@ -2,7 +2,9 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::Mutex;
 
-use crossdock_memory::{Arg, Code, Device, Host, HostKernel, Kernel, Memory, Result, bytes_of_host_arg_mut};
+use crossdock_memory::{
+    Arg, Code, Device, Host, HostKernel, Kernel, LaunchSize, Memory, Result, bytes_of_host_arg_mut,
+};
 use crossdock_plugin_api::abi;
 use crossdock_test_support::{DEVICES, TestHost};
 
@@ -101,7 +103,7 @@ unsafe extern "C" fn write<const NUMBER: u8>(args: *const abi::Arg, n: usize) ->
 
 static ONE: Kernel = Kernel::host(c"write", write::<1>);
 static TWO: Kernel = Kernel::host(c"write", write::<2>);
-const GRID: abi::Grid = abi::Grid { blocks: 1, threads: 256, shared_bytes: 0, reserved: 0 };
+const SIZE: &LaunchSize = &LaunchSize::new(1, 256);
 
 /// Launches `kernel` on `device` and returns the byte that it wrote.
 fn written(memory: &Memory, device: Device, kernel: &'static HostKernel) -> Result<u8> {
@@ -109,7 +111,7 @@ fn written(memory: &Memory, device: Device, kernel: &'static HostKernel) -> Resu
     let mut to = memory.alloc(&stream, 1)?;
     let mut args = [Arg::Write { buffer: &mut to, offset: 0, bytes: 1 }];
     // SAFETY: the kernels of this file accept any arguments.
-    unsafe { stream.launch_by_name(kernel, GRID, &mut args) }?;
+    unsafe { stream.launch_by_name(kernel, SIZE, &mut args) }?;
     Ok(to.freeze(&stream)?.host_view(&stream)?[0])
 }
 

@@ -135,7 +135,8 @@ impl Stored {
         Err(Error::bad_data(format!(
             "the input is truncated: expected {bytes} bytes at offset {offset}, but it ends at {}",
             self.bytes
-        )))
+        ))
+        .with_offset(self.bytes))
     }
 }
 

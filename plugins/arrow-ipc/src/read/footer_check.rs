@@ -33,7 +33,8 @@ pub fn check_gaps(file: &Stored, schema: u64, blocks: &[Block], footer: u64) -> 
     if let Some((first, _)) = spans.first().filter(|(first, _)| *first < schema) {
         return Err(Error::bad_data(format!(
             "the footer lists a message at byte {first}, before the end of the schema at byte {schema}"
-        )));
+        ))
+        .with_offset(*first));
     }
     let mut end = schema;
     for (begin, next) in spans {
@@ -85,6 +86,7 @@ pub fn unlisted(at: u64, bytes: u64) -> Error {
     Error::bad_data(format!(
         "{bytes} bytes from byte {at} on are not part of a message that the footer lists: are these several concatenated files?"
     ))
+    .with_offset(at)
 }
 
 /// The messages of a file that is read in order.

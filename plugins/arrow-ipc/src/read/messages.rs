@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crossdock_memory::Result;
-use crossdock_plugin_api::{Code, Error};
+use crossdock_plugin_api::{Cancel, Code, Error};
 
 use super::bytes::{Bytes, Stored};
 use super::footer_check::{check_gaps, check_schemas, is_length};
@@ -166,7 +166,7 @@ fn check_schema_message(file: &Stored, footer: &Schema, first: u64) -> Result<(S
         check_schemas(&schema, footer)?;
         Ok((schema, end))
     };
-    read().map_err(|e| e.context(format_args!("at byte {begin}")))
+    read().map_err(|e| e.at_byte(begin))
 }
 
 fn open_stream(stream: Arc<Stored>) -> Result<Opened> {
@@ -304,8 +304,9 @@ pub const MAX_MARKERS: usize = 16;
 const USUAL_METADATA_BYTES: usize = 2048;
 
 impl Messages {
-    /// Returns the next message. If `wait` is true, waits a short time for the data of a pipe.
-    pub fn next(&mut self, wait: bool) -> Result<Next> {
+    /// Returns the next message. If there is a flag in `wait`, waits for the data of a pipe until the
+    /// flag is set.
+    pub fn next(&mut self, wait: Option<Cancel<'_>>) -> Result<Next> {
         match self {
             Self::File { file, blocks, n_dictionaries } => {
                 let Some(block) = blocks.next() else { return Ok(Next::End) };
@@ -314,7 +315,7 @@ impl Messages {
                 block_at(file, block, is_dictionary).map(|a| Next::Message(Box::new(a)))
             }
             Self::Stream { stream, position } => {
-                next_in_stream(stream, position).map_err(|e| e.context(format_args!("at byte {position}")))
+                next_in_stream(stream, position).map_err(|e| e.at_byte(*position))
             }
             Self::Pipe(pipe) => pipe.next(wait),
         }
@@ -390,5 +391,5 @@ fn block_at(file: &Arc<Stored>, block: Block, is_dictionary: bool) -> Result<Rec
             body: bytes,
         })
     };
-    read().map_err(|e| e.context(format_args!("at byte {}", block.offset)))
+    read().map_err(|e| e.at_byte(block.offset))
 }

@@ -5,6 +5,7 @@ pub mod bytes;
 mod deferred;
 mod dictionaries;
 mod footer_check;
+mod handoff;
 mod in_flight;
 mod loading;
 pub mod messages;

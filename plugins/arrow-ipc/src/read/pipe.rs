@@ -4,16 +4,16 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossdock_memory::{BufferMut, Device, Memory, Result, Stream};
-use crossdock_plugin_api::{Error, Source};
+use crossdock_plugin_api::{Cancel, Error, Source};
 
 use super::bytes::Bytes;
 use super::deferred::DeferredBatches;
 use super::footer_check::{FOOTER_SCHEMA_DIFFERS, SequentialRead, unlisted};
+use super::handoff::{Giver, Taken, Taker, handoff};
 use super::messages::{
     MAX_MARKERS, Messages, Next, Opened, ReceivedMessage, check_first, expect_schema, explain_unknown_format,
     file_follows,
@@ -24,9 +24,6 @@ use crate::wire::frame::{
     MAX_HEAD_BYTES, Prefix,
 };
 use crate::wire::{self, Footer, Message, footer};
-
-/// Maximum time to wait for a message before the caller checks for cancellation.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Maximum value of the first word of the footer in a legacy file. This word is the offset of the
 /// footer's root table. It is too small to be the length of a message.
@@ -39,7 +36,7 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Receives messages from a thread that reads one message ahead.
 pub struct Pipe {
     /// The receiver of the messages. It is `None` only while the pipe is dropped.
-    messages: Option<Receiver<Result<Option<ReceivedMessage>>>>,
+    messages: Option<Taker<Result<Option<ReceivedMessage>>>>,
     thread: JoinHandle<()>,
     has_ended: bool,
     /// Number of bytes that were used. It is set when the pipe has ended.
@@ -103,10 +100,10 @@ pub fn open(
     }
     reader.file = is_file.then(|| SequentialRead::new(schema.clone(), has_markers));
     let used = reader.used.clone();
-    let (send, messages) = sync_channel(0);
+    let (giver, messages) = handoff();
     let thread = std::thread::Builder::new()
         .name("arrow-ipc-pipe".into())
-        .spawn(move || reader.run(&send))
+        .spawn(move || reader.run(&giver))
         .map_err(|e| Error::internal(format!("cannot start a thread to read the pipe: {e}")))?;
     let messages = Messages::Pipe(Pipe { messages: Some(messages), thread, has_ended: false, used });
     Ok(Opened {
@@ -125,29 +122,30 @@ impl Pipe {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Returns the next message, or [`Next::NotYet`] if it is not available. If `wait` is true,
-    /// waits a short time for it.
-    pub fn next(&mut self, wait: bool) -> Result<Next> {
+    /// Returns the next message, or [`Next::NotYet`] if it is not available. If there is a flag in
+    /// `wait`, waits until the message is available or the flag is set.
+    pub fn next(&mut self, wait: Option<Cancel<'_>>) -> Result<Next> {
         if self.has_ended {
             return Ok(Next::End);
         }
         let Some(messages) = &self.messages else { return Ok(Next::End) };
-        let received = if wait {
-            messages.recv_timeout(POLL_INTERVAL).map_err(|e| e == RecvTimeoutError::Timeout)
-        } else {
-            messages.try_recv().map_err(|e| e == TryRecvError::Empty)
+        let taken = match wait {
+            Some(cancel) => messages.take(cancel),
+            None => messages.try_take(),
         };
-        match received {
-            Ok(Ok(Some(message))) => Ok(Next::Message(Box::new(message))),
-            Ok(Ok(None)) => {
+        match taken {
+            Taken::Value(Ok(Some(message))) => Ok(Next::Message(Box::new(message))),
+            Taken::Value(Ok(None)) => {
                 self.has_ended = true;
                 Ok(Next::End)
             }
-            Ok(Err(e)) => Err(e),
-            Err(true) => Ok(Next::NotYet),
+            Taken::Value(Err(e)) => Err(e),
+            Taken::NotYet => Ok(Next::NotYet),
             // The thread always reports the end of the pipe. Without such a report, this is an
             // error and not the end of the table.
-            Err(false) => Err(Error::internal("the thread that reads the pipe has ended without a result")),
+            Taken::Closed => {
+                Err(Error::internal("the thread that reads the pipe has ended without a result"))
+            }
         }
     }
 }
@@ -215,15 +213,15 @@ impl Reader {
 
     /// Sends messages until the end of the source, until an error, or until the receiver is
     /// dropped.
-    fn run(&mut self, send: &SyncSender<Result<Option<ReceivedMessage>>>) {
+    fn run(&mut self, giver: &Giver<Result<Option<ReceivedMessage>>>) {
         loop {
             let next = self.next();
             let last = !matches!(next, Ok(Some(_)));
             if last {
                 self.used.store(self.position, Ordering::Relaxed);
             }
-            let next = next.map_err(|e| e.context(format_args!("at byte {}", self.begin)));
-            if send.send(next).is_err() || last {
+            let next = next.map_err(|e| e.at_byte(self.begin));
+            if !giver.give(next) || last {
                 return;
             }
         }
@@ -300,7 +298,8 @@ impl Reader {
             n if n == expected => Ok(()),
             n => Err(Error::bad_data(format!(
                 "the input is truncated: expected {expected} bytes at offset {at}, but it ends after {n} of them"
-            ))),
+            ))
+            .with_offset(at + n as u64)),
         }
     }
 

@@ -180,7 +180,7 @@ impl Reader {
             if !self.pending.is_empty() && ahead >= budget {
                 break;
             }
-            let next = match self.messages.next(self.pending.is_empty()) {
+            let next = match self.messages.next(self.pending.is_empty().then(|| call.cancel())) {
                 Ok(Next::Message(message)) => match self.start(*message, stream) {
                     // Nothing of the message is needed.
                     Ok(None) => {
@@ -226,9 +226,9 @@ impl Reader {
         let messages::ReceivedMessage { message, body, begin, position } = arrived;
         if let Header::Schema(_) = message.header {
             let next = self.next_stream(message);
-            return next
-                .map(Some)
-                .map_err(|e| e.context(format_args!("the stream that begins at byte {begin}")));
+            return next.map(Some).map_err(|e| {
+                e.or_offset(begin).context(format_args!("the stream that begins at byte {begin}"))
+            });
         }
         let is_batch = matches!(message.header, Header::Batch(_));
         if !is_batch && !message.metadata.is_empty() && !self.warned_about_dictionary_metadata {
@@ -262,7 +262,9 @@ impl Reader {
             }
             Header::Schema(_) => Err(Error::internal("a schema message has no body to load")),
         }
-        .map_err(|e: Error| e.context(format_args!("the message that ends at byte {position}")))
+        .map_err(|e: Error| {
+            e.or_offset(begin).context(format_args!("the message that ends at byte {position}"))
+        })
     }
 
     fn transport<'a>(&'a self, stream: &'a Stream) -> Transport<'a> {

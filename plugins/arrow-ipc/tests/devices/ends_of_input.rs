@@ -194,6 +194,7 @@ fn rejects_concatenated_files() {
             error.message().contains(&format!("at byte {}: an Arrow IPC file follows", stream.len())),
             "{error}"
         );
+        assert_eq!(error.offset(), Some(stream.len() as u64), "{how:?}");
     }
 }
 

@@ -11,4 +11,5 @@ crossdock_plugin_api::crossdock_plugin!(
                 vortex.decimal_byte_parts vortex.dict vortex.ext vortex.fixed_size_list vortex.fsst vortex.list \
                 vortex.listview vortex.map vortex.masked vortex.null vortex.onpair vortex.primitive vortex.runend \
                 vortex.sequence vortex.sparse vortex.struct vortex.varbin vortex.varbinview vortex.zigzag",
+    requires: "crossdock.host.memory/1 crossdock.host.kernels/1",
 );

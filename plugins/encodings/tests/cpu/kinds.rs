@@ -376,7 +376,7 @@ fn importer_and_exporter_list_formats_with_capsule_names_and_magic_bytes() {
     assert_eq!(capsules.capsules, ["crossdock_encoded_array"]);
     assert_eq!((bytes.name.as_str(), bytes.bytes), ("encodings", true));
     assert_eq!(bytes.magics, [(0, b"CDENC\r\n\x1a".to_vec())]);
-    assert_eq!((bytes.endings.as_slice(), bytes.capsules.len()), (&[".cdenc".to_owned()][..], 0));
+    assert_eq!((bytes.extensions.as_slice(), bytes.capsules.len()), (&[".cdenc".to_owned()][..], 0));
     let formats = rig.plugin.exporter().unwrap().formats();
     let [capsules] = formats else { panic!("{} formats", formats.len()) };
     assert_eq!((capsules.name.as_str(), capsules.bytes), ("encoded-array", false));

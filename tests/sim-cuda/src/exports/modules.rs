@@ -9,6 +9,29 @@ use crate::image::Image;
 use crate::launch::Shape;
 use crate::state::{Handle, put};
 
+/// `CUlaunchConfig`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Config {
+    blocks: [c_uint; 3],
+    threads: [c_uint; 3],
+    shared_bytes: c_uint,
+    stream: Handle,
+    attributes: *const Attribute,
+    n_attributes: c_uint,
+}
+
+/// `CUlaunchAttribute`.
+#[repr(C)]
+pub struct Attribute {
+    id: c_uint,
+    padding: c_uint,
+    value: [c_uint; 16],
+}
+
+/// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`.
+const CLUSTER_DIMENSION: c_uint = 4;
+
 super::exports! {
     fn cuModuleLoadData(sim, module: *mut Handle, image: *const c_void) {
         sim.current()?;
@@ -43,8 +66,29 @@ super::exports! {
         let shape = Shape {
             blocks: [grid_x, grid_y, grid_z],
             threads: [block_x, block_y, block_z],
+            cluster: [0; 3],
             shared_bytes,
         };
+        sim.launch(function, &shape, slot, params)
+    }
+
+    fn cuLaunchKernelEx(
+        sim, config: *const Config, function: Handle, params: *mut *mut c_void, extra: *mut *mut c_void
+    ) {
+        if config.is_null() || !extra.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        let Config { blocks, threads, shared_bytes, stream, attributes, n_attributes } = *config;
+        let slot = sim.stream(stream)?;
+        let mut shape = Shape { blocks, threads, cluster: [0; 3], shared_bytes };
+        for i in 0..n_attributes as usize {
+            let attribute = &*attributes.add(i);
+            if attribute.id != CLUSTER_DIMENSION || sim.config.capability < 90 {
+                return Err(INVALID_VALUE);
+            }
+            let [x, y, z, ..] = attribute.value;
+            shape.cluster = [x, y, z];
+        }
         sim.launch(function, &shape, slot, params)
     }
 }

@@ -7,6 +7,9 @@ use crate::capture::exchange_mode;
 use crate::codes::INVALID_VALUE;
 use crate::state::{Handle, put};
 
+/// The number of the highest priority of a stream.
+const GREATEST_PRIORITY: c_int = -5;
+
 super::exports! {
     fn cuStreamCreate(sim, stream: *mut Handle, flags: c_uint) {
         let device = sim.current()?;
@@ -16,12 +19,25 @@ super::exports! {
         put(stream, sim.create_stream(device).0)
     }
 
-    fn cuStreamCreateWithPriority(sim, stream: *mut Handle, flags: c_uint, _priority: c_int) {
+    fn cuStreamCreateWithPriority(sim, stream: *mut Handle, flags: c_uint, priority: c_int) {
         let device = sim.current()?;
         if flags > 1 {
             return Err(INVALID_VALUE);
         }
-        put(stream, sim.create_stream(device).0)
+        let (handle, slot) = sim.create_stream(device);
+        sim.streams[slot].priority = priority.clamp(GREATEST_PRIORITY, 0);
+        put(stream, handle)
+    }
+
+    fn cuStreamGetPriority(sim, stream: Handle, priority: *mut c_int) {
+        let slot = sim.stream(stream)?;
+        put(priority, sim.streams[slot].priority)
+    }
+
+    fn cuCtxGetStreamPriorityRange(sim, least: *mut c_int, greatest: *mut c_int) {
+        sim.current()?;
+        put(least, 0)?;
+        put(greatest, GREATEST_PRIORITY)
     }
 
     fn cuStreamDestroy_v2(sim, stream: Handle) {

@@ -170,8 +170,10 @@ impl Params {
         use crossdock_plugin_api::abi::{Arg, KernelArgs, MAX_KERNEL_ARGS};
         let none = Arg { value: 0, bytes: 0, kind: 0, reserved: 0 };
         let mut params = Box::new(KernelArgs {
+            all_args: std::ptr::null(),
+            host_args: std::ptr::null(),
             n_args: args.len() as u64,
-            host_twin: cpu_implementation,
+            host_function: cpu_implementation,
             args: [none; MAX_KERNEL_ARGS],
         });
         for (to, (value, bytes, kind)) in params.args.iter_mut().zip(args) {

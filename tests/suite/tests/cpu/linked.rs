@@ -29,6 +29,8 @@ const fn about(name: &'static str) -> PluginDescription {
         interfaces: "crossdock.importer/1 crossdock.exporter/1",
         formats: "",
         encodings: "",
+        requires: "",
+        api_range: abi::API_RANGE,
     }
 }
 

@@ -263,7 +263,7 @@ impl External {
     pub fn late_copy(&self, stream: Handle, to: u64, from: u64, bytes: usize) {
         let range = |kind, value| abi::Arg { value, bytes: bytes as u64, kind, reserved: 0 };
         let mut args =
-            Box::new(abi::KernelArgs { n_args: 3, host_twin: Some(copy_on_cpu), ..Default::default() });
+            Box::new(abi::KernelArgs { n_args: 3, host_function: Some(copy_on_cpu), ..Default::default() });
         args.args[0].value = LATE_NS;
         args.args[1] = range(abi::ARG_READ, from);
         args.args[2] = range(abi::ARG_WRITE, to);

@@ -45,6 +45,8 @@ const ABOUT: PluginDescription = PluginDescription {
     interfaces: "",
     formats: "",
     encodings: "",
+    requires: "",
+    api_range: abi::API_RANGE,
 };
 
 #[test]

@@ -249,6 +249,8 @@ fn rejects_decoded_values_that_do_not_match_the_node() {
         interfaces: "crossdock.encoding/1",
         formats: "",
         encodings: "mismatch.none mismatch.short mismatch.long mismatch.null mismatch.type mismatch.nested",
+        requires: "",
+        api_range: abi::API_RANGE,
     };
     for &device in devices() {
         let search = Search::nowhere().linked(LinkedPlugin::new(&ENTRY, about.meta()));

@@ -224,7 +224,7 @@ static crossdock_code open_action(crossdock_instance* instance, const crossdock_
 static const crossdock_str extensions[] = {TEXT(".action")};
 static const crossdock_format format = {
     .struct_size = sizeof format, .name = TEXT("actions"), .description = TEXT("runs hostile actions"), .flags = CROSSDOCK_FORMAT_BYTES,
-    .endings = extensions, .n_endings = 1};
+    .extensions = extensions, .n_extensions = 1};
 
 static crossdock_code formats(crossdock_instance* instance, const crossdock_format** out, size_t* n_out, crossdock_error* err) {
   (void)instance, (void)err;

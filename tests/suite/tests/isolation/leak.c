@@ -92,8 +92,8 @@ static crossdock_code formats(crossdock_instance* instance, const crossdock_form
                                           .name = TEXT("leak"),
                                           .description = TEXT("searches its process"),
                                           .flags = CROSSDOCK_FORMAT_BYTES,
-                                          .endings = EXTENSIONS,
-                                          .n_endings = 1};
+                                          .extensions = EXTENSIONS,
+                                          .n_extensions = 1};
   (void)instance, (void)err;
   *out = &FORMAT;
   *n_out = 1;

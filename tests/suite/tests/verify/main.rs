@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bugs;
+mod filters;
 mod injected_bugs;
 mod objects;
 mod reports;

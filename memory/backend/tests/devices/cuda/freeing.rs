@@ -17,7 +17,7 @@ fn does_not_reuse_a_block_that_another_stream_reads() {
     let t = table(&account);
     let (writer, reader) = (t.stream_create(GPU).unwrap(), t.stream_create(GPU).unwrap());
     const BYTES: usize = 4 << 20;
-    for (round, flags) in (0..16u8).zip([0, abi::FREE_LENT, 1 << 31].into_iter().cycle()) {
+    for (round, flags) in (0..16u8).zip([0, abi::FREE_EXPORTED, 1 << 31].into_iter().cycle()) {
         let block = t.alloc_aligned(GPU, BYTES, 64, writer).unwrap();
         let copied = t.alloc_aligned(GPU, BYTES, 64, reader).unwrap();
         t.fill(writer, block.address, round, BYTES).unwrap();

@@ -38,7 +38,7 @@ fn shareable_blocks_are_usable_counted_and_freed() {
         assert_eq!(usage, "'sharer' holds 2 streams on cuda:0");
     }
     let source = content(BYTES);
-    for flags in [0, abi::FREE_LENT] {
+    for flags in [0, abi::FREE_EXPORTED] {
         let block = shareable(&account, GPU, BYTES).unwrap();
         assert_eq!(t.pointer(block.address.wrapping_add(BYTES - 1)).unwrap().0, GPU);
         let copied = t.alloc_aligned(GPU, BYTES, 64, reader).unwrap();

@@ -6,6 +6,7 @@ mod errors;
 mod file;
 mod freeing;
 mod ipc;
+mod launch;
 mod order;
 mod several;
 
