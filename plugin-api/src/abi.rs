@@ -534,84 +534,20 @@ abi! {
     }
 }
 
-zeroed!(
-    ArrowSchema,
-    ArrowArray,
-    ArrowDeviceArray,
-    ArrowArrayStream,
-    ArrowDeviceArrayStream,
-    Error,
-    Str,
-    Batch,
-    Capsule,
-    Capsules,
-    Source,
-    Sink,
-    Cancel,
-    Call,
-    BatchStream,
-    Writer,
-    OptionInfo,
-    Format,
-    Input,
-    Predicate,
-    ReadRequest,
-    ColumnPlan,
-    Plan,
-    EncodedBuffer,
-    EncodedNode,
-    EncodedArray,
-    Host,
-    HostLog,
-    HostSession,
-    HostDecode,
-    HostLoader,
-    HostTasks,
-    Allocation,
-    Pointer,
-    DeviceInfo,
-    Kernel,
-    KernelArgs,
-    Launch,
-    HostKernels,
-    Memory,
-    PluginEntry,
-    PluginMeta
-);
+zeroed! {
+    ArrowSchema, ArrowArray, ArrowDeviceArray, ArrowArrayStream, ArrowDeviceArrayStream, Error, Str,
+    Batch, Capsule, Capsules, Source, Sink, Cancel, Call, BatchStream, Writer, OptionInfo, Format,
+    Input, Predicate, ReadRequest, ColumnPlan, Plan, EncodedBuffer, EncodedNode, EncodedArray, Host,
+    HostLog, HostSession, HostDecode, HostLoader, HostTasks, Allocation, Pointer, DeviceInfo, Kernel,
+    KernelArgs, Launch, HostKernels, Memory, PluginEntry, PluginMeta
+}
 
-sized!(
-    Error,
-    Batch,
-    Capsule,
-    Capsules,
-    Source,
-    Sink,
-    Call,
-    BatchStream,
-    Writer,
-    OptionInfo,
-    Format,
-    Input,
-    Predicate,
-    ReadRequest,
-    ColumnPlan,
-    Plan,
-    EncodedBuffer,
-    EncodedNode,
-    EncodedArray,
-    Host,
-    HostLog,
-    HostSession,
-    HostDecode,
-    HostLoader,
-    HostTasks,
-    Pointer,
-    DeviceInfo,
-    Kernel,
-    Launch,
-    HostKernels,
+sized! {
+    Error, Batch, Capsule, Capsules, Source, Sink, Call, BatchStream, Writer, OptionInfo, Format, Input,
+    Predicate, ReadRequest, ColumnPlan, Plan, EncodedBuffer, EncodedNode, EncodedArray, Host, HostLog,
+    HostSession, HostDecode, HostLoader, HostTasks, Pointer, DeviceInfo, Kernel, Launch, HostKernels,
     Memory
-);
+}
 
 // A plugin's entry, interfaces and kernels are static variables, which must be `Sync`.
 // SAFETY: the struct never changes, and its functions can be called from any thread.
