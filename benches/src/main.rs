@@ -6,15 +6,18 @@ mod bench;
 mod c_device;
 mod decode;
 mod dlpack;
+mod feed;
 mod files;
 mod ipc;
 mod isolation;
 mod kernels;
 mod load;
+mod loader;
 mod long;
 mod peer;
 mod result;
 mod table;
+mod test_file;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -42,7 +45,27 @@ struct Arguments {
     /// Run only the benchmarks whose name contains this
     #[arg(long)]
     only: Option<String>,
-    /// Size of the table for `--only ipc`, in MiB
+    /// Further folder for the files of `--only loader` and `--only feed`, on tmpfs
+    #[arg(long, default_value = "/dev/shm")]
+    tmpfs: PathBuf,
+    /// Numbers of threads for `--only feed`
+    #[arg(long, value_delimiter = ',', default_value = "8,12,16")]
+    threads: Vec<usize>,
+    /// Sizes of the chunks for `--only feed`, in KiB
+    #[arg(long, value_delimiter = ',', default_value = "1024,2048,4096")]
+    chunk_kib: Vec<usize>,
+    /// Numbers of chunks per thread for `--only feed`
+    #[arg(long, value_delimiter = ',', default_value = "2,3")]
+    slots: Vec<usize>,
+    /// Methods for `--only feed`
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_enum,
+        default_value = "nothing,read,map,populate,stream,memory,memory-stream,register"
+    )]
+    methods: Vec<feed::Method>,
+    /// Size of the table for `--only ipc`, and of the sources for `--only loader`, in MiB
     #[arg(long, default_value_t = 256)]
     size_mib: u64,
     #[command(subcommand)]
@@ -80,6 +103,17 @@ fn run(arguments: &Arguments) -> Result<()> {
     if arguments.only.as_deref() == Some("ipc") {
         std::fs::create_dir_all(&arguments.data)?;
         return ipc::figures(&ipc);
+    }
+    if let Some(only @ ("loader" | "feed")) = arguments.only.as_deref() {
+        let Arguments { threads, chunk_kib, slots, methods, .. } = arguments;
+        let (threads, chunk_kib, slots) = (threads.clone(), chunk_kib.clone(), slots.clone());
+        let sweep = feed::Sweep { threads, chunk_kib, slots, methods: methods.clone() };
+        return loader::figures(&loader::Settings {
+            folders: vec![arguments.data.clone(), arguments.tmpfs.clone()],
+            bytes: arguments.size_mib << 20,
+            runs: arguments.runs.max(1),
+            sweeps: (only == "feed").then_some(sweep),
+        });
     }
     if arguments.only.as_deref() == Some("cuda") {
         return c_device::on_cuda();

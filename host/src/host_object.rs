@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::sync::Arc;
 
 use crossdock_isolation::{Decoder, log_plugin_message};
-use crossdock_memory_backend::Account;
+use crossdock_memory_backend::{Account, Loader, TaskPool, Tasks};
 use crossdock_plugin_api::door::Poison;
 use crossdock_plugin_api::{Call, EncodedArray, Error, Owned, SessionSettings, abi};
 
@@ -20,8 +20,15 @@ pub(crate) fn session_is_closed() -> Error {
 }
 
 /// The ids of the interfaces that the host offers to plugins. Isolated plugins have the same ones.
-pub(crate) const INTERFACES: [&CStr; 5] =
-    [abi::HOST_MEMORY_ID, abi::HOST_LOG_ID, abi::HOST_SESSION_ID, abi::HOST_DECODE_ID, abi::HOST_KERNELS_ID];
+pub(crate) const INTERFACES: [&CStr; 7] = [
+    abi::HOST_MEMORY_ID,
+    abi::HOST_LOG_ID,
+    abi::HOST_SESSION_ID,
+    abi::HOST_DECODE_ID,
+    abi::HOST_KERNELS_ID,
+    abi::HOST_LOADER_ID,
+    abi::HOST_TASKS_ID,
+];
 
 /// The host's own reference to the host object of one instance.
 pub(crate) struct HostObject(Arc<Shared>);
@@ -34,6 +41,8 @@ struct Shared {
     session: abi::HostSession,
     decode: abi::HostDecode,
     kernels: HostKernels,
+    loader: Loader,
+    tasks: Tasks,
     /// Decodes arrays for the plugin. `None` if the instance cannot request decoding.
     decoder: Option<Arc<Decoder>>,
     account: Arc<Account>,
@@ -55,8 +64,10 @@ impl HostObject {
         plugin: &str,
         account: Arc<Account>,
         settings: SessionSettings,
+        tasks: &Arc<TaskPool>,
         decoder: Option<Arc<Decoder>>,
     ) -> Self {
+        let tasks = tasks.for_instance();
         Self(Arc::new_cyclic(|shared: &std::sync::Weak<Shared>| Shared {
             abi: abi::Host {
                 struct_size: size_of::<abi::Host>(),
@@ -85,6 +96,8 @@ impl HostObject {
                 private_data: shared.as_ptr().cast_mut().cast(),
             },
             kernels: HostKernels::new(plugin, account.clone()),
+            loader: Loader::new(account.clone(), tasks.clone()),
+            tasks: Tasks::new(tasks.clone(), account.clone()),
             decoder,
             account,
             plugin: plugin.to_string(),
@@ -158,6 +171,10 @@ impl Shared {
             std::ptr::from_ref(&self.decode).cast()
         } else if id == abi::HOST_KERNELS_ID {
             self.kernels.as_ptr()
+        } else if id == abi::HOST_LOADER_ID {
+            self.loader.as_ptr().cast()
+        } else if id == abi::HOST_TASKS_ID {
+            self.tasks.as_ptr().cast()
         } else {
             std::ptr::null()
         }
@@ -244,7 +261,7 @@ mod tests {
     fn object() -> HostObject {
         let account = Backend::builder().build().account("a plugin");
         let settings = SessionSettings { device: Device::CPU, memory_limit_bytes: 0, threads: 1 };
-        HostObject::new("a plugin", account, settings, None)
+        HostObject::new("a plugin", account, settings, &TaskPool::new(1), None)
     }
 
     fn write_message(object: &HostObject) {

@@ -80,7 +80,8 @@ impl LoadedPlugin for SinglePluginHost {
         settings: SessionSettings,
         decoder: Arc<Decoder>,
     ) -> ApiResult<Box<dyn PluginInstance>> {
-        let session = self.host.session().device(device).decoder(decoder).open().map_err(internal)?;
+        let session = self.host.session().device(device).decoder(decoder).threads(settings.threads);
+        let session = session.open().map_err(internal)?;
         let plugin = session.instance(&self.name, &self.name, settings).map_err(internal)?;
         Ok(Box::new(Served { plugin, _session: session }))
     }

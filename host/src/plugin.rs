@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossdock_isolation::{Decoder, PluginProcess, RemoteInstance};
-use crossdock_memory_backend::{Account, Backend, fork_count};
+use crossdock_memory_backend::{Account, Backend, TaskPool, fork_count};
 use crossdock_plugin_api::{
     EncodingHandle, Error as ApiError, ExporterHandle, Format, Host as Handle, ImporterHandle, Instance,
     OpenerHandle, SessionSettings,
@@ -71,12 +71,13 @@ impl Plugin {
         account: Arc<Account>,
         settings: SessionSettings,
         backend: &Backend,
+        tasks: &Arc<TaskPool>,
         decoder: Arc<Decoder>,
     ) -> Result<Arc<Self>, Refused> {
         let refuse = |error| Refusal::Create(error).into_refused(&loaded.label);
         reclaimer::wait_for_room();
         let mark = loaded.first_run.as_ref().and_then(|first_run| first_run.begin("its first instance"));
-        let host = HostObject::new(&loaded.metadata.name, account.clone(), settings, Some(decoder));
+        let host = HostObject::new(&loaded.metadata.name, account.clone(), settings, tasks, Some(decoder));
         let mut process = None;
         let create = || match (&loaded.isolated, loaded.entry) {
             (Some(isolated), _) => {
@@ -84,7 +85,7 @@ impl Plugin {
                 let handle = unsafe { Handle::retain(host.as_ptr()) }?;
                 let name = &loaded.metadata.name;
                 let new_host = |account| {
-                    let object = HostObject::new(name, account, settings, None);
+                    let object = HostObject::new(name, account, settings, tasks, None);
                     // SAFETY: the object is alive, and the handle retains it.
                     unsafe { Handle::retain(object.as_ptr()) }
                 };

@@ -161,7 +161,7 @@ impl Session {
         for input in &inputs {
             if let Input::File(file) = input
                 && call.device != Device::CPU
-                && self.should_read_unmapped(file)
+                && should_read_unmapped(file)
             {
                 file.leave_unmapped();
             }
@@ -203,14 +203,6 @@ impl Session {
         Ok(reader)
     }
 
-    /// Whether a file for a device is read into pinned memory instead of mapped. Pinned memory
-    /// counts against the budget, so the file may have at most a quarter of the budget.
-    fn should_read_unmapped(&self, file: &FileSource) -> bool {
-        let bytes = file.len().unwrap_or(0);
-        let has_room = self.host().backend().limit_bytes().is_none_or(|limit| bytes <= limit as u64 / 4);
-        has_room && (bytes < MIN_MAPPED_BYTES || file.has_single_pages())
-    }
-
     /// Opens external objects in capsules as `format`, the name of a format or a plugin. `schema`
     /// is required for formats without schemas of their own.
     ///
@@ -228,6 +220,11 @@ impl Session {
         let plugin = self.instance_for_task(chosen.plugin(), "read")?;
         chosen.with_plugin(plugin).read(capsules, schema, options)
     }
+}
+
+/// Whether a file for a device is read instead of mapped.
+fn should_read_unmapped(file: &FileSource) -> bool {
+    file.len().unwrap_or(0) < MIN_MAPPED_BYTES || file.has_single_pages()
 }
 
 /// What the caller states about an input's columns.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossdock_isolation::Decoder;
 use crossdock_memory::{Memory, Stream};
-use crossdock_memory_backend::Account;
+use crossdock_memory_backend::{Account, TaskPool};
 use crossdock_plugin_api::{
     CallSettings, CallStream, CancelFlag, Device, Host as HostHandle, SessionSettings, Validate,
 };
@@ -40,6 +40,8 @@ struct Inner {
     /// One instance of each plugin that can be loaded.
     plugins: List<Plugin>,
     vortex_types: VortexTypes,
+    /// The threads for tasks of the plugins.
+    tasks: Arc<TaskPool>,
     /// Decodes arrays for the session's plugins instead of the session.
     decoder: Option<Arc<Decoder>>,
 }
@@ -52,6 +54,7 @@ pub struct SessionBuilder {
     byte_budget: u64,
     cancel: CancelFlag,
     decoder: Option<Arc<Decoder>>,
+    threads: Option<usize>,
 }
 
 impl Host {
@@ -64,6 +67,7 @@ impl Host {
             byte_budget: 0,
             cancel: CancelFlag::new(),
             decoder: None,
+            threads: None,
         }
     }
 }
@@ -72,6 +76,12 @@ impl SessionBuilder {
     /// Sets a decoder that decodes arrays for the session's plugins instead of the session.
     pub(crate) fn decoder(mut self, decoder: Arc<Decoder>) -> Self {
         self.decoder = Some(decoder);
+        self
+    }
+
+    /// Sets how many threads the session's plugins may use, instead of the number of the host.
+    pub(crate) fn threads(mut self, threads: usize) -> Self {
+        self.threads = Some(threads);
         self
     }
 
@@ -109,10 +119,11 @@ impl SessionBuilder {
         let settings = SessionSettings {
             device: self.device,
             memory_limit_bytes: self.host.backend().limit_bytes().unwrap_or(0) as u64,
-            threads: self.host.threads(),
+            threads: self.threads.unwrap_or(self.host.threads()),
         };
+        let tasks = TaskPool::new(settings.threads);
         let account = self.host.backend().account("host");
-        let object = HostObject::new("host", account.clone(), settings, None);
+        let object = HostObject::new("host", account.clone(), settings, &tasks, None);
         let device = |source| Error::Device { what: format!("cannot work on {}", self.device), source };
         // SAFETY: the object is alive, and the handle retains it.
         let handle = unsafe { HostHandle::retain(object.as_ptr()) }.map_err(device)?;
@@ -137,6 +148,7 @@ impl SessionBuilder {
             stream,
             plugins: List::default(),
             vortex_types: VortexTypes::default(),
+            tasks,
             decoder: self.decoder,
         };
         Ok(Session { inner: Arc::new(inner), cancel: self.cancel })
@@ -187,7 +199,8 @@ impl Session {
     /// An error occurs only because of a bug in this library.
     pub fn host_handle(&self, name: &str) -> Result<HostHandle> {
         let account = self.inner.host.backend().account(name);
-        let object = HostObject::new(name, account, self.inner.settings, Some(self.decoder()));
+        let object =
+            HostObject::new(name, account, self.inner.settings, &self.inner.tasks, Some(self.decoder()));
         // SAFETY: the object is alive, and the handle retains it.
         let handle = unsafe { HostHandle::retain(object.as_ptr()) };
         handle.map_err(|error| Error::data("cannot export the host object", error))
@@ -326,7 +339,8 @@ impl Session {
     ) -> Result<Arc<Plugin>> {
         let loaded = self.inner.host.load(name)?;
         let backend = self.inner.host.backend();
-        Plugin::create(loaded, self.inner.number, backend.account(account), settings, backend, self.decoder())
+        let (account, tasks, decoder) = (backend.account(account), &self.inner.tasks, self.decoder());
+        Plugin::create(loaded, self.inner.number, account, settings, backend, tasks, decoder)
             .map_err(|refused| Error::Refused(Arc::new(refused)))
     }
 

@@ -1056,6 +1056,70 @@ typedef struct crossdock_host_session {
   uint32_t reserved;
 } crossdock_host_session;
 
+#define CROSSDOCK_HOST_LOADER_ID "crossdock.host.loader/1"
+
+/* A range of a source, and the memory that receives its bytes. */
+typedef struct crossdock_load {
+  uint64_t offset; /* the first byte in the source */
+  void* to;        /* an address on the stream's device */
+  size_t bytes;
+} crossdock_load;
+
+/* Moves bytes from sources to devices. The host chooses the way: from a mapping, by reads into
+ * pinned memory on several threads, or by one read after the other. A plugin that uses the loader
+ * therefore reaches the same rates as every other plugin, and needs no staging memory. */
+typedef struct crossdock_host_loader {
+  size_t struct_size;
+  /* Reads ranges of a source into memory of the stream's device. [any-thread] Returns when all
+   * bytes have been read from the source, and their copies to the device are enqueued. Work that is
+   * enqueued on `stream` later runs after these copies. On host devices the copies have run. If the
+   * call fails, the content of the ranges is undefined, and some copies may be enqueued.
+   * @param call    its cancel flag ends the call, which then returns CROSSDOCK_CANCELLED
+   * @param source  borrowed. If its length is known, the host may call `read_at` on several threads
+   *                at the same time. If it is unknown, the host reads in the order of `loads`, and
+   *                each range must begin where the previous one ended.
+   * @param loads   the ranges in memory do not overlap. Ranges of 0 bytes are ignored. Pass many
+   *                ranges in one call, because the host combines small ones.
+   * @param stream  NULL: the stream of the call
+   * @return CROSSDOCK_BAD_DATA if the source ends before the end of a range; an error of the source
+   *         is returned unchanged */
+  crossdock_code (*load)(const struct crossdock_host_loader*, const crossdock_call* call, crossdock_source* source,
+                         const crossdock_load* loads, size_t n_loads, crossdock_stream* stream, crossdock_error* err);
+  void* private_data;
+} crossdock_host_loader;
+
+#define CROSSDOCK_HOST_TASKS_ID "crossdock.host.tasks/1"
+
+/* Tasks that a plugin waits for together. */
+typedef struct crossdock_task_group crossdock_task_group;
+
+/* Runs functions on the threads of the session. All plugins of a session share these threads. There
+ * is one less than crossdock_host_session.threads, because a thread that waits runs tasks, too. A
+ * plugin that needs threads for computation uses these instead of its own. A task that would wait
+ * long for input or for a lock belongs on a thread of the plugin. */
+typedef struct crossdock_host_tasks {
+  size_t struct_size;
+  /* Creates a group without tasks. [any-thread]
+   * @param out  the group, owned by the caller; release it with `group_release` */
+  crossdock_code (*group_create)(const struct crossdock_host_tasks*, crossdock_task_group** out, crossdock_error* err);
+  /* Queues a call of f(data). [any-thread] The host calls f once, without a current CUDA context
+   * and without holding a lock. If `run` fails, f is not called.
+   * @param f  must not unwind. The plugin must wait for its tasks before `destroy` returns. */
+  crossdock_code (*run)(const struct crossdock_host_tasks*, crossdock_task_group*, void (*f)(void* data), void* data,
+                        crossdock_error* err);
+  /* Waits until all tasks of a group have returned, or until the time has passed. [any-thread] In
+   * the meantime, the calling thread runs queued tasks of this instance, also of other groups.
+   * Therefore do not hold a lock that a task needs. While the thread runs a task, `wait` may exceed
+   * the time.
+   * @param milliseconds  the maximum time; 0 only tests whether the tasks have returned
+   * @param out_done      1 if all tasks have returned, else 0 */
+  crossdock_code (*wait)(const struct crossdock_host_tasks*, crossdock_task_group*, uint32_t milliseconds,
+                         uint32_t* out_done, crossdock_error* err);
+  /* Releases a group. [any-thread] Does not wait: its tasks that have not run still run. */
+  void (*group_release)(const struct crossdock_host_tasks*, crossdock_task_group*);
+  void* private_data;
+} crossdock_host_tasks;
+
 /* ----------------------------------------------------------------------------------- memory --- */
 
 /* An allocation. */

@@ -25,7 +25,9 @@ opaque! {
     /// An event of the memory interface.
     Event,
     /// A block of the memory interface.
-    Block
+    Block,
+    /// A group of tasks.
+    TaskGroup
 }
 
 abi! {
@@ -395,6 +397,28 @@ abi! {
         decode: Option<unsafe extern "C" fn(*const HostDecode, *const Call, *mut EncodedArray, *mut Batch, *mut Error) -> Code>,
         private_data: *mut c_void,
     }
+    #[derive(Clone, Copy, Debug)]
+    struct Load {
+        offset: u64,
+        to: *mut c_void,
+        bytes: usize,
+    }
+    #[derive(Clone, Copy)]
+    struct HostLoader {
+        struct_size: usize,
+        load: Option<unsafe extern "C" fn(*const HostLoader, *const Call, *mut Source, *const Load, usize, *mut Stream,
+            *mut Error) -> Code>,
+        private_data: *mut c_void,
+    }
+    #[derive(Clone, Copy)]
+    struct HostTasks {
+        struct_size: usize,
+        group_create: Option<unsafe extern "C" fn(*const HostTasks, *mut *mut TaskGroup, *mut Error) -> Code>,
+        run: Option<unsafe extern "C" fn(*const HostTasks, *mut TaskGroup, Callback, *mut c_void, *mut Error) -> Code>,
+        wait: Option<unsafe extern "C" fn(*const HostTasks, *mut TaskGroup, u32, *mut u32, *mut Error) -> Code>,
+        group_release: Option<unsafe extern "C" fn(*const HostTasks, *mut TaskGroup)>,
+        private_data: *mut c_void,
+    }
     struct Allocation {
         address: *mut c_void,
         bytes: usize,
@@ -541,56 +565,19 @@ abi! {
     }
 }
 
-zeroed!(
-    ArrowSchema,
-    ArrowArray,
-    ArrowDeviceArray,
-    ArrowArrayStream,
-    ArrowDeviceArrayStream,
-    Error,
-    Str,
-    Batch,
-    Capsule,
-    Capsules,
-    Source,
-    Sink,
-    Cancel,
-    Call,
-    BatchStream,
-    Writer,
-    OptionInfo,
-    Format,
-    Input,
-    Predicate,
-    ReadRequest,
-    Fragment,
-    Fragments,
-    ColumnPlan,
-    Plan,
-    EncodedBuffer,
-    EncodedNode,
-    EncodedArray,
-    Host,
-    HostLog,
-    HostSession,
-    HostDecode,
-    Allocation,
-    Pointer,
-    DeviceInfo,
-    Kernel,
-    KernelArgs,
-    Launch,
-    HostKernels,
-    Memory,
-    PluginEntry,
-    PluginMeta
-);
+zeroed! {
+    ArrowSchema, ArrowArray, ArrowDeviceArray, ArrowArrayStream, ArrowDeviceArrayStream, Error, Str,
+    Batch, Capsule, Capsules, Source, Sink, Cancel, Call, BatchStream, Writer, OptionInfo, Format,
+    Input, Predicate, ReadRequest, Fragment, Fragments, ColumnPlan, Plan, EncodedBuffer, EncodedNode, EncodedArray, Host,
+    HostLog, HostSession, HostDecode, HostLoader, HostTasks, Allocation, Pointer, DeviceInfo, Kernel,
+    KernelArgs, Launch, HostKernels, Memory, PluginEntry, PluginMeta
+}
 
 sized! {
-    Error, Batch, Capsule, Capsules, Source, Sink, Call, BatchStream, Writer, OptionInfo,
-    Format, Input, Predicate, ReadRequest, Fragment, Fragments, ColumnPlan, Plan, EncodedBuffer,
-    EncodedNode, EncodedArray, Host, HostLog, HostSession, HostDecode, Pointer, DeviceInfo,
-    Kernel, Launch, HostKernels, Memory
+    Error, Batch, Capsule, Capsules, Source, Sink, Call, BatchStream, Writer, OptionInfo, Format, Input,
+    Predicate, ReadRequest, Fragment, Fragments, ColumnPlan, Plan, EncodedBuffer, EncodedNode, EncodedArray, Host, HostLog,
+    HostSession, HostDecode, HostLoader, HostTasks, Pointer, DeviceInfo, Kernel, Launch, HostKernels,
+    Memory
 }
 
 // A plugin's entry, interfaces and kernels are static variables, which must be `Sync`.

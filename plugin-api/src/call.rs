@@ -56,7 +56,8 @@ impl<'a> Call<'a> {
         Ok(Self { raw })
     }
 
-    pub(crate) fn as_ptr(&self) -> *const abi::Call {
+    /// The C struct.
+    pub fn as_ptr(&self) -> *const abi::Call {
         &raw const *self.raw
     }
 

@@ -114,4 +114,6 @@ pub const HOST_LOG_ID: &core::ffi::CStr = c"crossdock.host.log/1";
 pub const HOST_DECODE_ID: &core::ffi::CStr = c"crossdock.host.decode/1";
 pub const HOST_KERNELS_ID: &core::ffi::CStr = c"crossdock.host.kernels/1";
 pub const HOST_SESSION_ID: &core::ffi::CStr = c"crossdock.host.session/1";
+pub const HOST_LOADER_ID: &core::ffi::CStr = c"crossdock.host.loader/1";
+pub const HOST_TASKS_ID: &core::ffi::CStr = c"crossdock.host.tasks/1";
 pub const HOST_MEMORY_ID: &core::ffi::CStr = c"crossdock.host.memory/1";

@@ -75,6 +75,9 @@ pub fn layouts() -> Vec<StructLayout> {
         "crossdock_host_log" = HostLog { struct_size, write, private_data }
         "crossdock_host_session" = HostSession { struct_size, device, memory_limit, threads, reserved }
         "crossdock_host_decode" = HostDecode { struct_size, decode, private_data }
+        "crossdock_load" = Load { offset, to, bytes }
+        "crossdock_host_loader" = HostLoader { struct_size, load, private_data }
+        "crossdock_host_tasks" = HostTasks { struct_size, group_create, run, wait, group_release, private_data }
         "crossdock_allocation" = Allocation { address, bytes, block }
         "crossdock_copy" = Copy { to, from, bytes, to_device, from_device }
         "crossdock_pointer" = Pointer { struct_size, device, base, bytes }

@@ -48,6 +48,7 @@ pub mod sized_struct;
 pub mod sizes;
 mod source;
 mod stream;
+mod tasks;
 mod writer;
 
 pub use call::{Call, CallSettings, CallStream, Progress, Validate};
@@ -72,8 +73,9 @@ pub use predicate::{Literal, Predicate};
 pub use program::Operator;
 pub use read_request::{Honoured, ReadRequest, Selection};
 pub use sink::{ByteSink, Sink};
-pub use source::{ByteSource, Map, Source};
+pub use source::{BorrowedSource, ByteSource, Map, Source};
 pub use stream::{BatchStream, BatchStreamHandle, export_stream};
+pub use tasks::{TaskGroup, Tasks};
 pub use writer::{BatchWriter, WriterHandle, export_writer};
 
 /// The text of `include/crossdock.h`.

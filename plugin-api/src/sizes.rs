@@ -61,6 +61,8 @@ sized_structs! {
     "crossdock_host_log" HostLog without private_data,
     "crossdock_host_session" HostSession without memory_limit,
     "crossdock_host_decode" HostDecode without private_data,
+    "crossdock_host_loader" HostLoader without private_data,
+    "crossdock_host_tasks" HostTasks without private_data,
     "crossdock_pointer" Pointer without base,
     "crossdock_device_info" DeviceInfo without description,
     "crossdock_kernel" Kernel,

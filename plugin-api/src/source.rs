@@ -1,12 +1,13 @@
 //! Sources, from which bytes are read.
 
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::abi;
 use crate::door::{Poison, put};
 use crate::error::{Error, Result};
 use crate::owned::Owned;
+use crate::sized_struct::{self, SizedRef};
 
 /// A source from which bytes are read.
 #[allow(clippy::len_without_is_empty)]
@@ -41,7 +42,7 @@ pub trait ByteSource: Send + Sync {
 /// A C source, for a plugin that reads from it.
 pub struct Source {
     raw: Owned<abi::Source>,
-    /// This mutex is locked during `read_at` of a source of unknown length, because the header
+    /// This mutex is locked while a source of unknown length is read, because the header
     /// allows only one call at a time for a source of unknown length.
     serial: Mutex<()>,
 }
@@ -100,8 +101,7 @@ impl Source {
 
     /// A name for use in messages.
     pub fn name(&self) -> &str {
-        // SAFETY: the header requires that the string is valid and lives as long as the source.
-        unsafe { self.raw.name.get() }.unwrap_or("a source whose name is not UTF-8")
+        self.borrowed().name()
     }
 
     /// A text that differs if the content differs; empty if there is none.
@@ -112,7 +112,7 @@ impl Source {
 
     /// The length in bytes, or `None` if it is unknown, as for a pipe.
     pub fn len(&self) -> Option<u64> {
-        u64::try_from(self.raw.bytes).ok()
+        self.borrowed().len()
     }
 
     /// Whether the length is known to be 0.
@@ -126,12 +126,105 @@ impl Source {
     /// # Errors
     /// Returns the error of the source.
     pub fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
-        let read = self.raw.read_at.ok_or_else(|| Error::invalid_argument("the source has no 'read_at'"))?;
+        let _guard = self.lock();
+        self.borrowed().read_at(offset, to)
+    }
+
+    /// Fills `to` with bytes, beginning at byte `offset`.
+    ///
+    /// # Errors
+    /// Returns a "bad data" error if the source ends too early, or the error of the source.
+    pub fn read_exact_at(&self, offset: u64, to: &mut [u8]) -> Result<()> {
+        let _guard = self.lock();
+        self.borrowed().read_exact_at(offset, to)
+    }
+
+    /// Lends the C source to `f`, which may call its functions.
+    pub fn lend<T>(&self, f: impl FnOnce(*mut abi::Source) -> T) -> T {
+        let _guard = self.lock();
+        f(std::ptr::from_ref::<abi::Source>(&self.raw).cast_mut())
+    }
+
+    fn borrowed(&self) -> BorrowedSource<'_> {
+        BorrowedSource(&self.raw)
+    }
+
+    fn lock(&self) -> Option<MutexGuard<'_, ()>> {
+        self.len().is_none().then(|| self.serial.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The whole content, if it is in memory.
+    pub fn map(&self) -> Option<Map> {
+        self.borrowed().map()
+    }
+}
+
+/// A C source that another module lends for a call.
+#[derive(Clone, Copy)]
+pub struct BorrowedSource<'a>(&'a abi::Source);
+
+// SAFETY: the header allows calls of `read_at` on any thread.
+unsafe impl Send for BorrowedSource<'_> {}
+// SAFETY: the header allows concurrent calls of `read_at` if the length is known. If it is unknown,
+// the callers of `read_at` prevent concurrent calls, as its documentation requires.
+unsafe impl Sync for BorrowedSource<'_> {}
+
+#[allow(clippy::len_without_is_empty)]
+impl<'a> BorrowedSource<'a> {
+    /// Borrows a C source.
+    ///
+    /// # Errors
+    /// Returns an error if `source` is null, misaligned, too short, or released.
+    ///
+    /// # Safety
+    /// `source` is null or points to a `crossdock_source` that is valid during `'a`. If its length
+    /// is unknown, no other thread reads from it during `'a`.
+    pub unsafe fn read(source: *const abi::Source) -> Result<Self> {
+        // SAFETY: `source` is null, or valid and unchanged during `'a`, as this function requires.
+        match unsafe { sized_struct::borrow(source) }? {
+            SizedRef::Borrowed(source) if source.release.is_some() => Ok(Self(source)),
+            SizedRef::Borrowed(_) => Err(Error::invalid_argument("the source has been released")),
+            // The source's functions take its address, so a copy cannot be used.
+            SizedRef::Copied(_) => Err(Error::invalid_argument("the source is misaligned or too short")),
+        }
+    }
+
+    /// A name for use in messages.
+    pub fn name(&self) -> &'a str {
+        // SAFETY: the header requires that the string is valid and lives as long as the source.
+        unsafe { self.0.name.get() }.unwrap_or("a source whose name is not UTF-8")
+    }
+
+    /// The length in bytes, or `None` if it is unknown, as for a pipe.
+    pub fn len(&self) -> Option<u64> {
+        u64::try_from(self.0.bytes).ok()
+    }
+
+    /// The whole content, if it is in memory.
+    pub fn map(&self) -> Option<Map> {
+        let (retain, release) = (self.0.retain_map?, self.0.release_map?);
+        if self.0.map.is_null() {
+            return None;
+        }
+        let bytes = usize::try_from(self.0.bytes).ok()?;
+        // SAFETY: `map_private` is the argument that the source's `retain_map` requires, and the
+        // source is alive.
+        unsafe { retain(self.0.map_private) };
+        Some(Map { start: self.0.map as u64, len: bytes, private: self.0.map_private, retain, release })
+    }
+
+    /// Reads bytes, beginning at byte `offset`, and returns their number. The number is less than
+    /// the length of `to` only at the end of the source. If the length is unknown, calls must not
+    /// be concurrent.
+    ///
+    /// # Errors
+    /// Returns the error of the source.
+    pub fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
+        let read = self.0.read_at.ok_or_else(|| Error::invalid_argument("the source has no 'read_at'"))?;
         let mut n = 0;
-        let _guard = self.len().is_none().then(|| self.serial.lock().unwrap_or_else(PoisonError::into_inner));
-        let raw = std::ptr::from_ref::<abi::Source>(&self.raw).cast_mut();
-        // SAFETY: the function belongs to the source, and `to` is writable. If the header forbids
-        // concurrent calls because the length is unknown, the guard prevents concurrent calls.
+        let raw = std::ptr::from_ref(self.0).cast_mut();
+        // SAFETY: the function belongs to the source, and `to` is writable. The caller prevents
+        // concurrent calls where the header forbids them.
         Error::check(|err| unsafe { read(raw, offset, to.as_mut_ptr().cast(), to.len(), &mut n, err) })?;
         if n > to.len() {
             return Err(Error::internal(format!(
@@ -143,14 +236,15 @@ impl Source {
         Ok(n)
     }
 
-    /// Fills `to` with bytes, beginning at byte `offset`.
+    /// Fills `to` with bytes, beginning at byte `offset`. If the length is unknown, calls must not
+    /// be concurrent.
     ///
     /// # Errors
     /// Returns a "bad data" error if the source ends too early, or the error of the source.
     pub fn read_exact_at(&self, offset: u64, to: &mut [u8]) -> Result<()> {
         let mut done = 0;
-        while done < to.len() {
-            match self.read_at(offset + done as u64, &mut to[done..])? {
+        while let Some(rest) = to.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match self.read_at(offset.saturating_add(done as u64), rest)? {
                 0 => {
                     return Err(Error::bad_data(format!(
                         "'{}' is truncated: expected {} bytes at offset {offset}, got {done}",
@@ -162,19 +256,6 @@ impl Source {
             }
         }
         Ok(())
-    }
-
-    /// The whole content, if it is in memory.
-    pub fn map(&self) -> Option<Map> {
-        let (retain, release) = (self.raw.retain_map?, self.raw.release_map?);
-        if self.raw.map.is_null() {
-            return None;
-        }
-        let bytes = usize::try_from(self.raw.bytes).ok()?;
-        // SAFETY: `map_private` is the argument that the source's `retain_map` requires, and the
-        // source is alive.
-        unsafe { retain(self.raw.map_private) };
-        Some(Map { start: self.raw.map as u64, len: bytes, private: self.raw.map_private, retain, release })
     }
 }
 
@@ -211,8 +292,9 @@ impl Map {
 
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `Source::map` checks that the address is not null. The header requires that `len`
-        // bytes of host memory are readable there for as long as `self` holds its reference.
+        // SAFETY: `BorrowedSource::map` checks that the address is not null. The header requires
+        // that `len` bytes of host memory are readable there for as long as `self` holds its
+        // reference.
         unsafe { std::slice::from_raw_parts(self.start as *const u8, self.len) }
     }
 }

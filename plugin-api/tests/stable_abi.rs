@@ -20,6 +20,7 @@ fn structs() -> Vec<(&'static str, &'static TypeLayout)> {
         Device, Batch, Capsule, Capsules, Source, Sink, Cancel, Call, BatchStream, Writer, Magic, OptionInfo, Format, Input, Path,
         RowRange, Predicate, ReadRequest, Fragment, Fragments, Importer, Opener,
         ColumnPlan, Plan, Exporter, EncodedBuffer, EncodedNode, EncodedArray, Operator, Encoding, Host, HostLog, HostSession, HostDecode,
+        Load, HostLoader, HostTasks,
         Allocation, Copy, Pointer, DeviceInfo, Arg, Kernel, KernelArgs, Image,
         ImageSet, Launch, HostKernels, Memory, PluginEntry, PluginMeta,
     }

@@ -104,6 +104,37 @@ static crossdock_code get_schema(crossdock_batch_stream* stream, struct ArrowSch
   return CROSSDOCK_OK;
 }
 
+/* ----------------------------------------------------------------------------------- tasks --- */
+
+/* Runs longer than the calls between the end of a read and the end of the instance. */
+static void slow_task(void* data) {
+  const struct timespec half_a_second = {.tv_nsec = 500000000};
+  (void)data;
+  thrd_sleep(&half_a_second, NULL);
+}
+
+static void set_flag(void* flag) { *(int*)flag = 1; }
+
+/* Runs a task on the host's threads and waits for it. */
+static crossdock_code run_task(crossdock_instance* instance, crossdock_error* err) {
+  const crossdock_host_tasks* tasks = instance->host->get_interface(instance->host, CROSSDOCK_HOST_TASKS_ID);
+  crossdock_task_group* group;
+  int has_run = 0;
+  uint32_t done = 0;
+  crossdock_code code;
+  if (!tasks) return CROSSDOCK_OK; /* a bare host */
+  code = tasks->group_create(tasks, &group, err);
+  if (code != CROSSDOCK_OK) return code;
+  code = tasks->run(tasks, group, HAS(TASK_LOST) ? slow_task : set_flag, &has_run, err);
+  /* After a failure of `wait`, the task may still use `has_run`. */
+  while (code == CROSSDOCK_OK && !HAS(TASK_LOST) && !done)
+    if (tasks->wait(tasks, group, 1000, &done, NULL) != CROSSDOCK_OK) abort();
+  if (!HAS(TASK_GROUP_LOST)) tasks->group_release(tasks, group);
+  if (code == CROSSDOCK_OK && !HAS(TASK_LOST) && !has_run)
+    return base_fail(err, CROSSDOCK_INTERNAL, "base-rows: a task that returned was not run");
+  return code;
+}
+
 /* --------------------------------------------------------------------------------- filters --- */
 
 static int holds(const condition* c, int64_t value) {
@@ -191,6 +222,7 @@ static crossdock_code next_frame(reader* r, const crossdock_call* call, crossdoc
   rows = malloc(n * ROW + 1);
   if (!rows) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-rows: no memory for rows");
   code = read_exactly(r, rows, n * ROW, err);
+  if (code == CROSSDOCK_OK) code = run_task(r->instance, err);
   if (code == CROSSDOCK_OK) n = prune(r, rows, n);
   if (HAS(BUDGET_CUTS_ROWS) && call->byte_budget > 0 && n > 1) n--;
   n_given = n - ((HAS(LAST_ROW_DROPPED) || (HAS(MAPPED_ROW_DROPPED) && r->source.map)) && n > 1) + HAS(ROW_BEYOND_THE_END);

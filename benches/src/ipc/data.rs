@@ -126,14 +126,14 @@ pub fn share(source: &Arc<dyn ByteSource>) -> Source {
 }
 
 /// The file's bytes in pinned memory.
-struct Pinned {
+pub struct Pinned {
     address: usize,
     bytes: usize,
     _block: BufferMut,
 }
 
 impl Pinned {
-    fn read(bench: &Bench, mut file: File, bytes: usize) -> Result<Self> {
+    pub fn read(bench: &Bench, mut file: File, bytes: usize) -> Result<Self> {
         let mut block = bench.session.memory().alloc_pinned(bytes)?;
         let to = block.host_slice_mut().ok_or("the host cannot write pinned memory")?;
         std::io::Read::read_exact(&mut file, to)?;

@@ -17,6 +17,20 @@ pub struct Link {
     pub pageable_to_host: f64,
 }
 
+/// Returns the speed of copies from pinned memory to the device.
+pub fn to_device(bench: &Bench) -> Result<f64> {
+    let memory = bench.session.memory();
+    let stream = memory.default_stream(bench.gpu)?;
+    let mut block = memory.alloc_pinned(BLOCK_BYTES)?;
+    block.host_slice_mut().ok_or("the host cannot write host memory")?.fill(1);
+    one_way(
+        &Bench { runs: 1, session: bench.session.clone(), gpu: bench.gpu },
+        &stream,
+        block,
+        memory.alloc(&stream, BLOCK_BYTES)?,
+    )
+}
+
 pub fn measure(bench: &Bench) -> Result<Link> {
     let memory = bench.session.memory();
     let stream = memory.default_stream(bench.gpu)?;

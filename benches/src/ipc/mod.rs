@@ -7,7 +7,7 @@
 mod bench;
 mod codec;
 mod data;
-mod link;
+pub mod link;
 mod transfers;
 
 use std::path::{Path, PathBuf};
@@ -17,9 +17,10 @@ use crossdock::Host;
 use crossdock_plugin_api::{Device, Validate};
 
 use crate::Result;
-use bench::Bench;
+pub(crate) use bench::Bench;
 use codec::PlainCodec;
 use data::ReadMode;
+pub use data::{Pinned, fill};
 use link::Link;
 
 /// Settings of the IPC benchmarks.
@@ -155,13 +156,13 @@ fn record(figures: &mut Vec<f64>, figure: f64) -> f64 {
 }
 
 /// Returns the median.
-fn median(figures: &[f64]) -> f64 {
+pub fn median(figures: &[f64]) -> f64 {
     let mut sorted = figures.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }
 
-fn print(what: &str, speed: f64, ratio: Option<f64>) {
+pub fn print(what: &str, speed: f64, ratio: Option<f64>) {
     let ratio = ratio.map_or("-".to_string(), |ratio| format!("{:.0}%", 100.0 * ratio));
     println!("| {what} | {speed:.1} | {ratio} |");
 }

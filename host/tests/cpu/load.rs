@@ -260,7 +260,7 @@ fn rejects_plugins_whose_abi_range_excludes_this_host() {
 #[test]
 fn rejects_plugins_that_require_an_interface_that_the_host_lacks() {
     let all = "crossdock.host.memory/1 crossdock.host.log/1 crossdock.host.session/1 crossdock.host.decode/1 \
-               crossdock.host.kernels/1";
+               crossdock.host.kernels/1 crossdock.host.loader/1 crossdock.host.tasks/1";
     let directory = temporary();
     let load = |required: &str| {
         let definition = format!("REQUIRED=\"{required}\"");

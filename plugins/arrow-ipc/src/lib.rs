@@ -33,7 +33,6 @@ mod fragments;
 mod limits;
 mod partitioned_block;
 mod plan;
-mod pool;
 mod read;
 mod upload;
 mod wire;
@@ -43,16 +42,15 @@ use std::sync::Arc;
 
 use arrow_schema::Schema;
 use crossdock_arrays::import_schema_ref;
-use crossdock_memory::Memory;
+use crossdock_memory::{Loader, Memory};
 use crossdock_plugin_api::{
     BatchStream, BatchWriter, Call, ColumnPlan, Device, Error, Exporter, Format, Fragment, Host, Importer,
-    Input, Options, Plugin, ReadRequest, Result, Sink, abi,
+    Input, Options, Plugin, ReadRequest, Result, Sink, Tasks, abi,
 };
 
 /// Public for benchmarks of the compression.
 #[doc(hidden)]
 pub use codec::Codec;
-use pool::Pool;
 use write::{Form, Settings};
 
 /// The name of the file format.
@@ -64,7 +62,8 @@ pub const STREAM: &str = "arrow-ipc-stream";
 pub struct ArrowIpc {
     host: Host,
     memory: Memory,
-    pool: Arc<Pool>,
+    loader: Loader,
+    tasks: Tasks,
     import_formats: [Format; 2],
     export_formats: [Format; 2],
 }
@@ -73,7 +72,8 @@ impl Plugin for ArrowIpc {
     fn create(host: Host) -> Result<Self> {
         Ok(Self {
             memory: Memory::from_host(&host)?.with_host_kernels()?,
-            pool: Arc::new(Pool::new(host.threads())),
+            loader: Loader::from_host(&host)?,
+            tasks: Tasks::from_host(&host)?,
             host,
             import_formats: formats(),
             export_formats: formats().map(|format| {
@@ -136,7 +136,7 @@ impl Importer for ArrowIpc {
 impl ArrowIpc {
     fn open_whole(&self, call: &Call<'_>, input: Input, request: &ReadRequest<'_>) -> Result<read::Reader> {
         parse_form(request.format)?;
-        let reader = read::Reader::open(call, input, &self.host, &self.memory, &self.pool)?;
+        let reader = read::Reader::open(call, input, &self.host, &self.memory, &self.loader, &self.tasks)?;
         if let Some(expected) = request.schema {
             reader.expect(&import_borrowed_schema(expected)?)?;
         }
@@ -173,7 +173,7 @@ impl Exporter for ArrowIpc {
         let settings = Settings { memory_limit_bytes, ..parse_settings(format, options)? };
         let sink = sink.ok_or_else(|| Error::invalid_argument("Arrow IPC needs a sink, got none"))?;
         let schema = Arc::new(import_borrowed_schema(schema)?);
-        Ok(Box::new(write::Writer::begin(settings, schema, sink, &self.memory, &self.pool)?))
+        Ok(Box::new(write::Writer::begin(settings, schema, sink, &self.memory, &self.tasks)?))
     }
 }
 

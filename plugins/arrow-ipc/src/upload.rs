@@ -2,9 +2,9 @@
 //! being filled.
 
 use crossdock_memory::{Buffer, Result, Stream};
+use crossdock_plugin_api::TaskGroup;
 
 use crate::partitioned_block::PartitionedBlock;
-use crate::pool::Group;
 
 /// Minimum size of a copy in bytes. With smaller copies, the link to the device is idle between
 /// copies.
@@ -15,13 +15,13 @@ pub struct Upload {
     // `parts` must be declared before `block`, so that it is dropped first. Dropping a group waits
     // for its jobs, which write to the block.
     /// For each part, in order, the jobs that fill it and its end in the block.
-    parts: Vec<(Group, usize)>,
+    parts: Vec<(TaskGroup, usize)>,
     block: PartitionedBlock,
 }
 
 impl Upload {
     /// Creates an upload. `parts` must cover the whole block.
-    pub fn new(block: PartitionedBlock, parts: Vec<(Group, usize)>) -> Self {
+    pub fn new(block: PartitionedBlock, parts: Vec<(TaskGroup, usize)>) -> Self {
         Self { parts, block }
     }
 

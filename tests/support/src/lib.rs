@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crossdock_kernel_library::find_for;
 use crossdock_memory::{Device, Host, Memory, Stream};
-use crossdock_memory_backend::{Account, Backend, Faults};
+use crossdock_memory_backend::{Account, Backend, Faults, Loader, TaskPool, Tasks};
 use crossdock_plugin_api::abi;
 
 pub use device_list::{DEVICES, device_pairs, devices};
@@ -37,6 +37,8 @@ struct Object {
     table: abi::Host,
     kernels: abi::HostKernels,
     log: abi::HostLog,
+    loader: Loader,
+    tasks: Tasks,
     account: Arc<Account>,
     log_lines: Mutex<Vec<(i32, String)>>,
 }
@@ -81,7 +83,11 @@ impl TestHost {
                 write: Some(write_log),
                 ..abi::HostLog::new()
             };
-            Object { table, kernels, log, account, log_lines: Mutex::default() }
+            let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+            let tasks = TaskPool::new(threads).for_instance();
+            let loader = Loader::new(account.clone(), tasks.clone());
+            let tasks = Tasks::new(tasks, account.clone());
+            Object { table, kernels, log, loader, tasks, account, log_lines: Mutex::default() }
         });
         Self { backend, object }
     }
@@ -152,6 +158,10 @@ unsafe extern "C" fn get_interface(host: *const abi::Host, id: *const c_char) ->
         (&raw const object.kernels).cast()
     } else if id == abi::HOST_LOG_ID {
         (&raw const object.log).cast()
+    } else if id == abi::HOST_LOADER_ID {
+        object.loader.as_ptr().cast()
+    } else if id == abi::HOST_TASKS_ID {
+        object.tasks.as_ptr().cast()
     } else {
         std::ptr::null()
     }

@@ -34,6 +34,14 @@ pub const CASES: &[Case] = &[
         check: |context| check_after_all(context, |watch| watch.streams_and_events_held()),
     },
     Case {
+        name: "memory.tasks",
+        rule: "Every task has returned before destroy returns, and every group of tasks is released.",
+        spec_ref: "crossdock_host_tasks.run, group_create",
+        depends_on: &["importer.values", "exporter.follows_plan"],
+        on_devices: false,
+        check: |context| check_after_all(context, |watch| watch.tasks_held()),
+    },
+    Case {
         name: "memory.references",
         rule: "Every reference to the host is released.",
         spec_ref: "crossdock_host.retain, release",
@@ -88,6 +96,7 @@ pub const CASES: &[Case] = &[
         depends_on: &[
             "memory.blocks",
             "memory.streams_and_events",
+            "memory.tasks",
             "memory.references",
             "memory.handles",
             "importer.releases",

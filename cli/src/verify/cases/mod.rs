@@ -32,7 +32,7 @@ use aliases::ALIASES;
 
 /// All cases. Each case follows the cases that it depends on.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    let groups: [&'static [Case]; 25] = [
+    let groups: [&'static [Case]; 26] = [
         entry::CASES,
         interfaces::CASES,
         errors::CASES,

@@ -7,16 +7,18 @@ mod blocks;
 mod decode;
 mod events;
 mod kernels;
+mod loader;
 mod memory;
 mod shared;
+mod tasks;
 
 use std::ffi::{CStr, c_char, c_void};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crossdock::api::{Device, abi};
-use crossdock::memory::Backend;
+use crossdock::memory::{Backend, Loader, TaskPool, Tasks};
 
 use super::leak::leak;
 use shared::{Backing, Extended, Shared};
@@ -34,6 +36,9 @@ pub struct HostOptions {
     pub is_extended: bool,
 }
 
+/// The number of threads of the session.
+const THREADS: usize = 2;
+
 /// A watched host.
 #[derive(Clone, Copy)]
 pub struct Watch(&'static Shared);
@@ -49,9 +54,17 @@ impl Watch {
             get_interface: Some(get_interface),
             ..abi::Host::new()
         };
-        let session = abi::HostSession { device, threads: 2, ..abi::HostSession::new() };
+        let session = abi::HostSession { device, threads: THREADS as u32, ..abi::HostSession::new() };
+        let tasks = TaskPool::new(THREADS).for_instance();
+        let backing = Backing {
+            backend: backend.clone(),
+            loader: Arc::new(Loader::new(account.clone(), tasks.clone())),
+            tasks: Arc::new(Tasks::new(tasks, account.clone())),
+            account,
+        };
         let log = abi::HostLog { write: Some(write_log), ..abi::HostLog::new() };
         let decode = abi::HostDecode { decode: Some(decode::decode), ..abi::HostDecode::new() };
+        let loader = abi::HostLoader { load: Some(loader::load), ..abi::HostLoader::new() };
         let kernels = abi::HostKernels { find: Some(kernels::find), ..abi::HostKernels::new() };
         let shared = leak(Shared {
             host: Extended { base: host, tail: [u64::MAX; 8] },
@@ -60,11 +73,15 @@ impl Watch {
             session,
             decode,
             kernels,
+            loader,
+            tasks: tasks::table(),
+            groups: AtomicI64::new(0),
+            tasks_pending: AtomicI64::new(0),
             decoder: Mutex::default(),
             is_bare: options.is_bare,
             only: options.is_minimal.then(|| required(plugin)),
             plugin: plugin.to_path_buf(),
-            backing: Mutex::new(Some(Backing { backend: backend.clone(), account })),
+            backing: Mutex::new(Some(backing)),
             references: AtomicI64::new(0),
             has_ended: AtomicBool::new(false),
             calls: AtomicU64::new(0),
@@ -81,6 +98,8 @@ impl Watch {
         shared.log.private_data = address.cast();
         shared.decode.private_data = address.cast();
         shared.kernels.private_data = address.cast();
+        shared.loader.private_data = address.cast();
+        shared.tasks.private_data = address.cast();
         Self(shared)
     }
 
@@ -137,6 +156,14 @@ impl Watch {
         let bytes: usize = notes.blocks.iter().map(|block| block.bytes).sum();
         let n = notes.blocks.len();
         (n > 0).then(|| format!("{n} blocks not freed, {bytes} bytes in total"))
+    }
+
+    /// Describes tasks that have not returned, and groups of tasks that were not released.
+    pub fn tasks_held(self) -> Option<String> {
+        let groups = self.0.groups.load(Ordering::SeqCst);
+        let tasks = self.0.tasks_pending.load(Ordering::SeqCst);
+        (groups + tasks > 0)
+            .then(|| format!("{tasks} tasks that have not returned, {groups} groups not released"))
     }
 
     /// Describes streams and events that were not destroyed.
@@ -201,6 +228,10 @@ unsafe extern "C" fn get_interface(host: *const abi::Host, id: *const c_char) ->
         std::ptr::from_ref(&shared.decode).cast()
     } else if id == abi::HOST_KERNELS_ID {
         std::ptr::from_ref(&shared.kernels).cast()
+    } else if id == abi::HOST_LOADER_ID {
+        std::ptr::from_ref(&shared.loader).cast()
+    } else if id == abi::HOST_TASKS_ID {
+        std::ptr::from_ref(&shared.tasks).cast()
     } else {
         std::ptr::null()
     }

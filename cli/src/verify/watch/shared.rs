@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crossdock::Session;
 use crossdock::api::{Code, Error, Host as Handle, abi};
-use crossdock::memory::{Account, Backend};
+use crossdock::memory::{Account, Backend, Loader, Tasks};
 
 use super::super::host_calls;
 use super::blocks::Block;
@@ -39,6 +39,12 @@ pub(super) struct Shared {
     pub(super) session: abi::HostSession,
     pub(super) decode: abi::HostDecode,
     pub(super) kernels: abi::HostKernels,
+    pub(super) loader: abi::HostLoader,
+    pub(super) tasks: abi::HostTasks,
+    /// The number of groups of tasks that were not released.
+    pub(super) groups: AtomicI64,
+    /// The number of tasks that have not returned.
+    pub(super) tasks_pending: AtomicI64,
     pub(super) decoder: Mutex<Option<Arc<Decoder>>>,
     pub(super) is_bare: bool,
     /// The only interfaces that the host offers, or `None` for all.
@@ -62,6 +68,8 @@ pub(super) struct Shared {
 pub(super) struct Backing {
     pub(super) backend: Backend,
     pub(super) account: Arc<Account>,
+    pub(super) loader: Arc<Loader>,
+    pub(super) tasks: Arc<Tasks>,
 }
 
 /// A struct with additional fields, as a later release could define it.

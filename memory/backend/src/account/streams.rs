@@ -46,6 +46,25 @@ impl Account {
         Ok((self.backend.device(stream.device_index)?, stream))
     }
 
+    /// Returns the device of a stream, and the stream. If it is NULL, returns the default stream of
+    /// `device`.
+    ///
+    /// # Safety
+    /// `stream` is NULL or a live stream of a backend.
+    pub(crate) unsafe fn stream_of_call(
+        &self,
+        stream: *mut abi::Stream,
+        device: Device,
+    ) -> Result<(Device, *mut abi::Stream)> {
+        // SAFETY: `stream` is NULL or live by this function's contract.
+        let stream = match unsafe { self.backend.stream(stream) }? {
+            Some(stream) => stream,
+            None => self.backend.default_stream(self.backend.index_of(device)?)?,
+        };
+        let device = self.backend.device(stream.device_index)?.describe().device;
+        Ok((device, std::ptr::from_ref(stream).cast_mut().cast()))
+    }
+
     pub(crate) fn stream_create(&self, device: Device, priority: i32) -> Result<*mut abi::Stream> {
         let device_index = self.backend.index_of(device)?;
         let native = self.backend.device(device_index)?.stream_create(priority)?;

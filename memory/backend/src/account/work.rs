@@ -8,6 +8,9 @@ use crossdock_plugin_api::{Error, Result, abi};
 use super::{Account, Block, MIN_ALIGNMENT};
 use crate::device::{Stream, Transfer, kernel_name};
 use crate::fault::Operation;
+use crate::read_at::{LoadPiece, ReadAt};
+use crate::tasks::InstanceTasks;
+use crate::vtable::Call;
 
 impl Account {
     /// # Safety
@@ -67,6 +70,66 @@ impl Account {
         };
         let bytes = copy.bytes;
         Ok(ResolvedCopy { engine, to_address, from_address, bytes, to_host, from_host, to_cuda, from_cuda })
+    }
+
+    /// Drops `source`, which owns the host memory at `address`, when the copies that are enqueued
+    /// on `stream` have run. Drops it at once if a copy has read the memory when it returns.
+    ///
+    /// # Safety
+    /// `stream` is a live stream of a backend.
+    pub(crate) unsafe fn keep_until_done<T: Send + 'static>(
+        &self,
+        stream: *mut abi::Stream,
+        address: u64,
+        source: T,
+    ) {
+        // SAFETY: `stream` is live by this function's contract.
+        let device = unsafe { self.device_and_stream(stream) };
+        let address = address as *const c_void;
+        if !device.is_ok_and(|(device, _)| device.reads_later(address)) {
+            return;
+        }
+        let drop_source = Call { f: drop_boxed::<T>, data: Box::into_raw(Box::new(source)).cast() };
+        // If no event can be recorded, the device has failed. Then `source` leaks, because no
+        // moment is safe for its release. SAFETY: `stream` is live by this function's contract, and
+        // the event is destroyed once.
+        unsafe {
+            if let Ok(event) = self.event_record(stream) {
+                let _ = self.call_after(&[event], drop_source);
+                let _ = self.event_destroy(event);
+            }
+        }
+    }
+
+    /// Reads ranges of a source into memory of the stream's device.
+    ///
+    /// # Safety
+    /// `stream` is a live stream of a backend. The targets are memory of its device, and stay
+    /// allocated until the copies have run.
+    pub(crate) unsafe fn load(
+        &self,
+        stream: *mut abi::Stream,
+        source: &dyn ReadAt,
+        loads: &[abi::Load],
+        tasks: &InstanceTasks,
+    ) -> Result<()> {
+        // SAFETY: `stream` is live by this function's contract.
+        let (device, stream) = unsafe { self.device_and_stream(stream) }?;
+        self.backend.fault(Operation::Copy, "load")?;
+        let mut pieces = Vec::with_capacity(loads.len());
+        for (i, load) in loads.iter().enumerate().filter(|(_, load)| load.bytes > 0) {
+            let to = device.resolve(load.to, load.bytes).map_err(|e| e.context(format_args!("load {i}")))?;
+            pieces.push(LoadPiece { offset: load.offset, to, bytes: load.bytes });
+        }
+        // SAFETY: `resolve` checked the targets, and by this function's contract they are memory of
+        // the device.
+        unsafe { device.load(stream, source, &pieces, tasks) }?;
+        let to_host = device.describe().host_accessible;
+        // Reading into host memory is no copy.
+        for piece in pieces.iter().filter(|_| !to_host) {
+            self.counters.add_copy(true, false, piece.bytes);
+        }
+        Ok(())
     }
 
     /// # Safety
@@ -161,6 +224,12 @@ impl Account {
             Err(_) => unsafe { Block::free(block.block, &[], true) },
         }
     }
+}
+
+unsafe extern "C" fn drop_boxed<T>(value: *mut c_void) {
+    // SAFETY: `keep_until_done` passes ownership of a boxed `T`, and the host calls this function
+    // once.
+    drop(unsafe { Box::from_raw(value.cast::<T>()) });
 }
 
 /// Checks everything about a launch that the kernel itself cannot check.

@@ -20,7 +20,9 @@ use super::staging::Staging;
 use crate::device::{
     Block, DeviceBackend, DeviceDescription, EventHandle, Stream, Transfer, check_range, kernel_name,
 };
+use crate::read_at::{LoadPiece, ReadAt};
 use crate::resource::{Ranges, Resource};
+use crate::tasks::InstanceTasks;
 
 pub(crate) struct CudaDeviceBackend {
     description: DeviceDescription,
@@ -272,6 +274,31 @@ impl DeviceBackend for CudaDeviceBackend {
             self.gpu.run_on_cached_stream(&entered, stream.raw, stage)
         } else {
             stage(stream.raw)
+        }
+    }
+
+    fn reads_later(&self, address: *const c_void) -> bool {
+        self.gpu.enter().is_ok_and(|_entered| self.is_pinned(address as usize, MIN_PINNED_QUERY_BYTES))
+    }
+
+    unsafe fn load(
+        &self,
+        stream: &Stream,
+        source: &dyn ReadAt,
+        pieces: &[LoadPiece],
+        tasks: &InstanceTasks,
+    ) -> Result<()> {
+        let entered = self.gpu.enter()?;
+        self.reject_capture(&entered, stream, "a load")?;
+        // SAFETY: the ranges are valid by this function's contract, the context is current, and
+        // `reject_capture` checked the stream.
+        let load = |on: RawStream| unsafe { self.staging.load(&self.gpu, on, source, pieces, tasks) };
+        // The load uses several threads, and `STREAM_PER_THREAD` is a different stream on each
+        // thread.
+        if stream.raw == STREAM_PER_THREAD {
+            self.gpu.run_on_cached_stream(&entered, stream.raw, load)
+        } else {
+            load(stream.raw)
         }
     }
 

@@ -9,7 +9,9 @@ use crossdock_plugin_api::{Code, Device, Error, Result, abi};
 use super::{
     Block, DeviceBackend, DeviceDescription, EventHandle, Stream, Transfer, check_range, kernel_name,
 };
+use crate::read_at::{LoadPiece, ReadAt, read_on_threads};
 use crate::resource::{Ranges, Resource};
+use crate::tasks::InstanceTasks;
 
 pub(crate) struct HostDevice {
     description: DeviceDescription,
@@ -146,6 +148,17 @@ impl DeviceBackend for HostDevice {
             unsafe { std::ptr::copy(*from, *to, *bytes) };
         }
         Ok(())
+    }
+
+    unsafe fn load(
+        &self,
+        _stream: &Stream,
+        source: &dyn ReadAt,
+        pieces: &[LoadPiece],
+        tasks: &InstanceTasks,
+    ) -> Result<()> {
+        // SAFETY: by the contract of `load` the targets were resolved, so the host can write them.
+        unsafe { read_on_threads(source, pieces, tasks) }
     }
 
     unsafe fn fill(&self, _stream: &Stream, to: *mut u8, value: u8, bytes: usize) -> Result<()> {

@@ -7,7 +7,9 @@ use std::ffi::{CStr, c_void};
 
 use crossdock_plugin_api::{Device, Error, Result, abi};
 
+use crate::read_at::{LoadPiece, ReadAt};
 use crate::resource::Resource;
+use crate::tasks::InstanceTasks;
 
 pub(crate) use host::HostDevice;
 pub use host::physical_memory_bytes;
@@ -68,6 +70,26 @@ pub(crate) trait DeviceBackend: Send + Sync {
     /// [`DeviceBackend::resolve`] returned all addresses for their lengths, and the memory stays
     /// allocated until the copies have run.
     unsafe fn copy(&self, stream: &Stream, transfers: &[Transfer]) -> Result<()>;
+
+    /// Whether a copy from this host memory may still read it when [`DeviceBackend::copy`] has
+    /// returned.
+    fn reads_later(&self, _address: *const c_void) -> bool {
+        false
+    }
+
+    /// Reads ranges of `source`. When the function returns, all bytes have been read, and their
+    /// copies are enqueued.
+    ///
+    /// # Safety
+    /// [`DeviceBackend::resolve`] returned all targets for their lengths, and the memory stays
+    /// allocated until the copies have run.
+    unsafe fn load(
+        &self,
+        stream: &Stream,
+        source: &dyn ReadAt,
+        pieces: &[LoadPiece],
+        tasks: &InstanceTasks,
+    ) -> Result<()>;
 
     /// # Safety
     /// [`DeviceBackend::resolve`] returned `to` for `bytes` bytes, which stay allocated until the

@@ -121,7 +121,7 @@ unsafe fn out<'a, T>(place: *mut T, function: &str) -> Result<&'a mut T> {
 
 /// # Safety
 /// `first` is NULL or points to `n` readable values.
-unsafe fn list<'a, T>(first: *const T, n: usize, function: &str) -> Result<&'a [T]> {
+pub(crate) unsafe fn list<'a, T>(first: *const T, n: usize, function: &str) -> Result<&'a [T]> {
     if n == 0 {
         return Ok(&[]);
     }

@@ -238,18 +238,19 @@ pub(super) unsafe extern "C" fn call_after_all(
     }
 }
 
-/// A callback that is called once.
+/// A callback of a plugin, which is called once.
 pub(crate) struct Call {
-    f: unsafe extern "C" fn(*mut c_void),
-    data: *mut c_void,
+    pub f: unsafe extern "C" fn(*mut c_void),
+    pub data: *mut c_void,
 }
 
-// SAFETY: by the documentation of `call_after` the host may call the callback on any thread.
+// SAFETY: by the documentation of `call_after` and of `crossdock_host_tasks.run` the host may call
+// the callback on any thread.
 unsafe impl Send for Call {}
 
 impl Call {
     pub(crate) fn run(self) {
-        // SAFETY: the callback and its argument come from `call_after` or `call_after_all`, and
+        // SAFETY: the callback and its argument come from a function that documents the call, and
         // `self` is consumed, so that it runs once.
         unsafe { (self.f)(self.data) };
     }

@@ -6,4 +6,6 @@ mod buffers;
 mod encoded_bytes;
 mod foreign_memory;
 mod host_kernels;
+mod loader;
+mod tasks;
 mod waits;

@@ -102,7 +102,7 @@ fn numbers() -> impl Iterator<Item = (&'static str, i128)> {
     .chain([("CROSSDOCK_META_N_SIZES", abi::BUILT_SIZES.len() as i128)])
 }
 
-const IDS: [(&str, &core::ffi::CStr); 9] = [
+const IDS: [(&str, &core::ffi::CStr); 11] = [
     ("CROSSDOCK_IMPORTER_ID", abi::IMPORTER_ID),
     ("CROSSDOCK_EXPORTER_ID", abi::EXPORTER_ID),
     ("CROSSDOCK_OPENER_ID", abi::OPENER_ID),
@@ -110,6 +110,8 @@ const IDS: [(&str, &core::ffi::CStr); 9] = [
     ("CROSSDOCK_HOST_LOG_ID", abi::HOST_LOG_ID),
     ("CROSSDOCK_HOST_SESSION_ID", abi::HOST_SESSION_ID),
     ("CROSSDOCK_HOST_DECODE_ID", abi::HOST_DECODE_ID),
+    ("CROSSDOCK_HOST_LOADER_ID", abi::HOST_LOADER_ID),
+    ("CROSSDOCK_HOST_TASKS_ID", abi::HOST_TASKS_ID),
     ("CROSSDOCK_HOST_KERNELS_ID", abi::HOST_KERNELS_ID),
     ("CROSSDOCK_HOST_MEMORY_ID", abi::HOST_MEMORY_ID),
 ];

@@ -3,8 +3,12 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use crossdock_memory::{Buffer, Device, ForeignOwner, Ready, Result, Stream};
-use crossdock_plugin_api::{Error, Map, Source};
+use crossdock_memory::{
+    Buffer, BufferMut, Copies, Device, ForeignOwner, LoadRange, Loader, Ready, Result, Stream,
+};
+use crossdock_plugin_api::{Call, CancelFlag, Error, Map, Source};
+
+use super::waiting;
 
 /// The bytes of a body: a range of a source that has not been read yet, or host memory.
 #[derive(Clone)]
@@ -152,6 +156,11 @@ impl Bytes {
         }
     }
 
+    /// Whether the bytes have been read already.
+    pub fn is_in_memory(&self) -> bool {
+        matches!(self, Self::InMemory { .. })
+    }
+
     /// Returns the bytes as a buffer without a copy, if they are on `device` already.
     pub fn in_place(&self, device: Device) -> Option<Buffer> {
         match self {
@@ -166,6 +175,33 @@ impl Bytes {
             }
             Self::InMemory { block, .. } if block.device() == device => Some(block.clone()),
             _ => None,
+        }
+    }
+
+    /// Enqueues the copies of `ranges` to `to` on `stream`, the stream of another device. Returns
+    /// when they have been read.
+    pub fn load(
+        &self,
+        loader: &Loader,
+        cancel: &CancelFlag,
+        to: &mut BufferMut,
+        ranges: &[LoadRange],
+        stream: &Stream,
+    ) -> Result<()> {
+        match self {
+            Self::Stored { file, start, .. } => {
+                let range = |range: &LoadRange| LoadRange { from: start + range.from, ..*range };
+                let ranges: Vec<_> = ranges.iter().map(range).collect();
+                let load = |call: &Call<'_>| loader.load(call, &file.source, to, &ranges, stream);
+                waiting::with_settings(stream.device(), cancel, load)
+            }
+            Self::InMemory { block, .. } => {
+                let mut copies = Copies::new();
+                for range in ranges {
+                    copies.push(to, range.to, block, to_offset(range.from)?, range.bytes)?;
+                }
+                copies.submit(stream)
+            }
         }
     }
 
@@ -192,11 +228,11 @@ impl Bytes {
     ) -> Result<()> {
         match self {
             Self::Stored { file, start, .. } => file.in_pieces(start + offset, bytes, max_bytes, f),
-            Self::InMemory { block, stream } => {
-                let offset = usize::try_from(offset)
-                    .map_err(|_| Error::internal("an offset exceeds the address space"))?;
-                f(&block.host_view_of(offset, bytes, stream)?)
-            }
+            Self::InMemory { block, stream } => f(&block.host_view_of(to_offset(offset)?, bytes, stream)?),
         }
     }
+}
+
+fn to_offset(offset: u64) -> Result<usize> {
+    usize::try_from(offset).map_err(|_| Error::internal("an offset exceeds the address space"))
 }

@@ -1,18 +1,19 @@
 //! Loads the body of a message: uses it without a copy, or fills one allocation with several
 //! threads.
 //!
-//! If the device is not the CPU, a body in host memory is copied as a whole, which uses the full
-//! bandwidth of the link. A body that must be read or decompressed first is copied in parts. Each
-//! part is copied while the next parts are being produced.
+//! If the device is not the CPU, the host's loader loads an uncompressed body. A body that must be
+//! decompressed first is copied in parts. Each part is copied while the next parts are being
+//! decompressed.
 
-use crossdock_memory::{Buffer, Device, Memory, Result, Stream};
-use crossdock_plugin_api::Error;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crossdock_memory::{Buffer, BufferMut, Device, LoadRange, Loader, Memory, Result, Stream};
+use crossdock_plugin_api::{CancelFlag, Error, TaskGroup, Tasks};
 
 use super::bytes::Bytes;
 use crate::codec::{Codec, PREFIX_BYTES, StoredBuffer};
 use crate::limits::PIECE_BYTES;
 use crate::partitioned_block::{PartitionedBlock, Piece};
-use crate::pool::{Group, Pool};
 use crate::upload::Upload;
 use crate::wire::message_write::aligned;
 use crate::wire::{BatchMeta, Span};
@@ -28,8 +29,14 @@ enum Block {
     InPlace(Option<Buffer>),
     /// The copy of the body is enqueued. Readers of the buffer wait for its event.
     Enqueued(Buffer),
+    /// A task is loading the body.
+    Loading {
+        task: TaskGroup,
+        loaded: Arc<Mutex<Option<BufferMut>>>,
+        bytes: usize,
+    },
     /// The block is being filled, for the CPU.
-    Filling(PartitionedBlock, Group),
+    Filling(PartitionedBlock, TaskGroup),
     /// The block is being filled and copied in parts, for another device.
     Upload(Upload),
 }
@@ -49,20 +56,32 @@ struct Task {
     job: Job,
 }
 
+/// Bodies of fewer bytes are loaded to a device by the calling thread. A task would take longer to
+/// begin.
+const MIN_TASK_BYTES: usize = 1 << 20;
+
+/// What a body is loaded with.
+pub struct Transport<'a> {
+    /// Ends the loads of the reader, which may take longer than the call that starts them.
+    pub cancel: &'a CancelFlag,
+    /// The memory of the body.
+    pub memory: &'a Memory,
+    /// The stream of the copies.
+    pub stream: &'a Stream,
+    /// Loads bodies to devices.
+    pub loader: &'a Loader,
+    /// Runs jobs.
+    pub tasks: &'a Tasks,
+}
+
 impl Loading {
-    /// Begins to load `body` to the device of `stream`. If `is_partial`, `meta` lacks the buffers
-    /// that are not needed, and only the others are copied.
-    pub fn start(
-        memory: &Memory,
-        stream: &Stream,
-        pool: &Pool,
-        body: Bytes,
-        meta: &BatchMeta,
-        is_partial: bool,
-    ) -> Result<Self> {
+    /// Begins to load `body` to the device of the transport's stream. If `is_partial`, `meta` lacks
+    /// the buffers that are not needed, and only the others are loaded.
+    pub fn start(transport: &Transport<'_>, body: Bytes, meta: &BatchMeta, is_partial: bool) -> Result<Self> {
         if let Some(codec) = meta.codec {
-            return Self::decompress(memory, stream, pool, body, meta, codec);
+            return Self::decompress(transport, body, meta, codec);
         }
+        let device = transport.stream.device();
         let ranges = meta.spans.iter().map(range).collect::<Result<Vec<_>>>()?;
         if ranges.iter().all(|(_, bytes)| *bytes == 0) {
             return Ok(Self { ranges, block: Block::InPlace(None) });
@@ -71,78 +90,85 @@ impl Loading {
         // offsets are copied one by one.
         let is_aligned = ranges.iter().all(|(offset, _)| offset % 8 == 0);
         if is_aligned
-            && let Some(block) = body.in_place(stream.device())
-            && (block.address() % 8 == 0 || stream.device() != Device::CPU)
+            && let Some(block) = body.in_place(device)
+            && (block.address() % 8 == 0 || device != Device::CPU)
         {
             return Ok(Self { ranges, block: Block::InPlace(Some(block)) });
         }
-        if is_partial {
-            return Self::copy_each(memory, stream, pool, body, ranges);
-        }
-        if is_aligned
-            && stream.device() != Device::CPU
-            && let Some(block) = body.in_place(Device::CPU)
-        {
-            let bytes = to_usize(body.len())?;
-            let mut uploaded = memory.alloc(stream, bytes)?;
-            stream.copy(&mut uploaded, 0, &block, 0, bytes)?;
-            return Ok(Self { ranges, block: Block::Enqueued(uploaded.freeze(stream)?) });
-        }
-        if is_aligned {
-            Self::copy_whole(memory, stream, pool, body, ranges)
-        } else {
-            Self::copy_each(memory, stream, pool, body, ranges)
+        let is_whole = is_aligned && !is_partial;
+        match device == Device::CPU {
+            true if is_whole => Self::copy_whole(transport, body, ranges),
+            true => Self::copy_each(transport, body, ranges),
+            false => Self::load_to_device(transport, body, ranges, is_whole),
         }
     }
 
-    fn copy_whole(
-        memory: &Memory,
-        stream: &Stream,
-        pool: &Pool,
+    /// Loads the whole body, or only its buffers `from`.
+    fn load_to_device(
+        transport: &Transport<'_>,
         body: Bytes,
-        ranges: Vec<(usize, usize)>,
+        from: Vec<(usize, usize)>,
+        is_whole: bool,
     ) -> Result<Self> {
+        let (ranges, loads, bytes) = if is_whole {
+            let bytes = to_usize(body.len())?;
+            (from, vec![LoadRange { from: 0, to: 0, bytes }], bytes)
+        } else {
+            let lengths: Vec<usize> = from.iter().map(|(_, bytes)| *bytes).collect();
+            check_sum(&lengths, body.len())?;
+            let (ranges, bytes) = lay_out(&lengths)?;
+            let load = |(&(from, bytes), &(to, _)): (&(usize, usize), &(usize, usize))| LoadRange {
+                from: from as u64,
+                to,
+                bytes,
+            };
+            let loads = from.iter().zip(&ranges).map(load).collect();
+            (ranges, loads, bytes)
+        };
+        let Transport { memory, stream, loader, tasks, cancel, .. } = *transport;
+        let mut block = memory.alloc(stream, bytes)?;
+        if bytes < MIN_TASK_BYTES || body.is_in_memory() {
+            body.load(loader, cancel, &mut block, &loads, stream)?;
+            return Ok(Self { ranges, block: Block::Enqueued(block.freeze(stream)?) });
+        }
+        let loaded = Arc::new(Mutex::new(None));
+        let (result, loader, cancel, stream) =
+            (loaded.clone(), loader.clone(), cancel.clone(), stream.clone());
+        let task = tasks.start([move || {
+            body.load(&loader, &cancel, &mut block, &loads, &stream)?;
+            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(block);
+            Ok(())
+        }])?;
+        Ok(Self { ranges, block: Block::Loading { task, loaded, bytes } })
+    }
+
+    fn copy_whole(transport: &Transport<'_>, body: Bytes, ranges: Vec<(usize, usize)>) -> Result<Self> {
         let bytes = to_usize(body.len())?;
-        // For an upload, the parts are smaller, so that the first copy can begin sooner.
-        let piece_bytes = if stream.device() == Device::CPU { PIECE_BYTES } else { PIECE_BYTES / 4 };
         let cuts: Vec<_> =
-            (0..bytes).step_by(piece_bytes).map(|at| (at, piece_bytes.min(bytes - at))).collect();
-        let (filling, pieces) = PartitionedBlock::new(memory, stream, bytes, &cuts)?;
+            (0..bytes).step_by(PIECE_BYTES).map(|at| (at, PIECE_BYTES.min(bytes - at))).collect();
+        let (filling, pieces) = PartitionedBlock::new(transport.memory, transport.stream, bytes, &cuts)?;
         let tasks = cuts.iter().zip(pieces).map(|(&(at, bytes), piece)| {
             let job = read_into(body.clone(), at as u64, piece);
             Task { at, bytes, job }
         });
-        let block = Block::start(pool, filling, tasks.collect());
+        let block = Block::start(transport.tasks, filling, tasks.collect())?;
         Ok(Self { ranges, block })
     }
 
-    fn copy_each(
-        memory: &Memory,
-        stream: &Stream,
-        pool: &Pool,
-        body: Bytes,
-        from: Vec<(usize, usize)>,
-    ) -> Result<Self> {
+    fn copy_each(transport: &Transport<'_>, body: Bytes, from: Vec<(usize, usize)>) -> Result<Self> {
         let lengths: Vec<usize> = from.iter().map(|(_, bytes)| *bytes).collect();
         check_sum(&lengths, body.len())?;
         let (ranges, bytes) = lay_out(&lengths)?;
-        let (filling, pieces) = PartitionedBlock::new(memory, stream, bytes, &ranges)?;
+        let (filling, pieces) = PartitionedBlock::new(transport.memory, transport.stream, bytes, &ranges)?;
         let tasks = from.iter().zip(&ranges).zip(pieces).map(|((&(from, bytes), &(at, _)), piece)| {
             let job = read_into(body.clone(), from as u64, piece);
             Task { at, bytes, job }
         });
-        let block = Block::start(pool, filling, tasks.collect());
+        let block = Block::start(transport.tasks, filling, tasks.collect())?;
         Ok(Self { ranges, block })
     }
 
-    fn decompress(
-        memory: &Memory,
-        stream: &Stream,
-        pool: &Pool,
-        body: Bytes,
-        meta: &BatchMeta,
-        codec: Codec,
-    ) -> Result<Self> {
+    fn decompress(transport: &Transport<'_>, body: Bytes, meta: &BatchMeta, codec: Codec) -> Result<Self> {
         let from = meta.spans.iter().map(range).collect::<Result<Vec<_>>>()?;
         // Rejects overlapping buffers, because they could decompress to more bytes than the codec's
         // maximum for a body of this size.
@@ -164,7 +190,7 @@ impl Loading {
         if bytes == 0 {
             return Ok(Self { ranges, block: Block::InPlace(None) });
         }
-        let (filling, pieces) = PartitionedBlock::new(memory, stream, bytes, &ranges)?;
+        let (filling, pieces) = PartitionedBlock::new(transport.memory, transport.stream, bytes, &ranges)?;
         let mut tasks = Vec::new();
         let offsets = ranges.iter().map(|(at, _)| *at);
         for (i, (((stored, (offset, length)), piece), offset_in_block)) in
@@ -189,7 +215,7 @@ impl Loading {
             };
             tasks.push(Task { at: offset_in_block, bytes: stored.bytes(), job });
         }
-        let block = Block::start(pool, filling, tasks);
+        let block = Block::start(transport.tasks, filling, tasks)?;
         Ok(Self { ranges, block })
     }
 
@@ -209,6 +235,7 @@ impl Loading {
         match &self.block {
             Block::InPlace(_) => 0,
             Block::Enqueued(buffer) => buffer.len().unwrap_or(0) as u64,
+            Block::Loading { bytes, .. } => *bytes as u64,
             Block::Filling(filling, _) => filling.len() as u64,
             Block::Upload(upload) => upload.len() as u64,
         }
@@ -220,6 +247,13 @@ impl Loading {
         let block = match self.block {
             Block::InPlace(block) => block,
             Block::Enqueued(block) => Some(block),
+            Block::Loading { task, loaded, .. } => {
+                task.wait(check)?;
+                let block = loaded.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let block =
+                    block.ok_or_else(|| Error::internal("the task that loads a body has no result"))?;
+                Some(block.freeze(stream)?)
+            }
             Block::Filling(filling, group) => {
                 group.wait(check)?;
                 Some(filling.finish()?)
@@ -232,19 +266,20 @@ impl Loading {
 
 impl Block {
     /// Starts `tasks` to fill the block. The tasks are ordered by offset.
-    fn start(pool: &Pool, filling: PartitionedBlock, mut tasks: Vec<Task>) -> Self {
+    fn start(runner: &Tasks, filling: PartitionedBlock, mut tasks: Vec<Task>) -> Result<Self> {
         if filling.is_for_host() {
             // The longest task is started first, so that no long task is running alone at the end.
             tasks.sort_by_key(|task| std::cmp::Reverse(task.bytes));
             let jobs = bundle(tasks).into_iter().map(|(_, job)| job);
-            return Self::Filling(filling, pool.start(jobs.collect()));
+            return Ok(Self::Filling(filling, runner.start(jobs)?));
         }
         let bytes = filling.len();
         let (starts, jobs): (Vec<_>, Vec<_>) = bundle(tasks).into_iter().unzip();
         // A job's range ends where the next one begins, so it includes the padding between them.
         let ends = starts.into_iter().skip(1).chain([bytes]);
-        let parts = ends.zip(jobs).map(|(end, job)| (pool.start(vec![job]), end)).collect();
-        Self::Upload(Upload::new(filling, parts))
+        let start = |(end, job)| Ok((runner.start([job])?, end));
+        let parts = ends.zip(jobs).map(start).collect::<Result<Vec<_>>>()?;
+        Ok(Self::Upload(Upload::new(filling, parts)))
     }
 }
 

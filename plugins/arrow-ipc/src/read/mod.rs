@@ -12,5 +12,6 @@ pub mod messages;
 pub mod pipe;
 mod reader;
 mod selection;
+mod waiting;
 
 pub use reader::Reader;

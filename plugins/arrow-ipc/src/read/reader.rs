@@ -2,14 +2,13 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::Arc;
 
 use arrow_schema::{Metadata, SchemaRef};
 use crossdock_arrays::{DeviceBatch, Level, export_batch, export_schema, validate};
-use crossdock_memory::{Device, Memory, Result, Stream};
+use crossdock_memory::{Device, Loader, Memory, Result, Stream};
 use crossdock_plugin_api::{
-    BatchStream, Call, Error, Fragment, Honoured, Host, Input, Options, Owned, Selection, Source, Validate,
-    abi,
+    BatchStream, Call, CancelFlag, Error, Fragment, Honoured, Host, Input, Options, Owned, Selection, Source,
+    Tasks, Validate, abi,
 };
 
 use super::build::{Builder, Shape};
@@ -17,15 +16,15 @@ use super::bytes::Stored;
 use super::dictionaries::Dictionaries;
 use super::footer_check::FOOTER_SCHEMA_DIFFERS;
 use super::in_flight::InFlight;
-use super::loading::{Loading, Slots};
+use super::loading::{Loading, Slots, Transport};
 use super::messages::{self, Messages, Next, Opened};
 use super::pipe;
 use super::selection::Needed;
+use super::waiting;
 use crate::codec::Codec;
 use crate::footer_metadata;
 use crate::fragments::{self, Piece};
 use crate::limits::max_bytes_ahead;
-use crate::pool::Pool;
 use crate::wire::schema::{names_and_types, same_types};
 use crate::wire::{BatchMeta, Column, Header, Message, Schema};
 
@@ -34,7 +33,8 @@ pub struct Reader {
     name: String,
     host: Host,
     memory: Memory,
-    pool: Arc<Pool>,
+    loader: Loader,
+    tasks: Tasks,
     device: Device,
     /// The memory limit of the session; 0 for no limit.
     memory_limit_bytes: u64,
@@ -49,6 +49,8 @@ pub struct Reader {
     messages: Messages,
     dictionaries: Dictionaries,
     pending: VecDeque<Pending>,
+    /// Ends the loads of `pending`.
+    cancel: CancelFlag,
     in_flight: InFlight,
     has_ended: bool,
     /// The first error. Later calls return it again, because returning the end would look like a
@@ -106,7 +108,8 @@ impl Reader {
         input: Input,
         host: &Host,
         memory: &Memory,
-        pool: &Arc<Pool>,
+        loader: &Loader,
+        tasks: &Tasks,
     ) -> Result<Self> {
         let Input::Source(source) = input else {
             return Err(Error::invalid_argument("the input is capsules, expected bytes"));
@@ -132,7 +135,8 @@ impl Reader {
             uploads,
             host: host.clone(),
             memory: memory.clone(),
-            pool: pool.clone(),
+            loader: loader.clone(),
+            tasks: tasks.clone(),
             device: call.device(),
             memory_limit_bytes,
             shape: Shape::of(&schema.columns),
@@ -141,6 +145,7 @@ impl Reader {
             messages: opened.messages,
             dictionaries: Dictionaries::new(opened.is_file),
             pending: VecDeque::new(),
+            cancel: CancelFlag::new(),
             in_flight: InFlight::new(),
             has_ended: false,
             failed: None,
@@ -175,7 +180,7 @@ impl Reader {
     /// Starts to load up to one message per thread, within the budget.
     fn read_ahead(&mut self, call: &Call<'_>, stream: &Stream) -> Result<()> {
         let budget = max_bytes_ahead(call.byte_budget(), self.device, self.memory_limit_bytes);
-        while !self.has_ended && self.pending.len() <= self.pool.width() {
+        while !self.has_ended && self.pending.len() <= self.tasks.width() {
             let ahead = self.in_flight.bytes()? + self.pending.iter().map(Pending::bytes).sum::<u64>();
             if self.pending.is_empty() {
                 self.in_flight.wait(budget)?;
@@ -252,7 +257,7 @@ impl Reader {
                 }
                 self.needed.drop_buffers(&self.incoming.columns, &mut meta);
                 let is_partial = self.needed.projection().is_some();
-                let body = Loading::start(&self.memory, stream, &self.pool, body, &meta, is_partial)?;
+                let body = Loading::start(&self.transport(stream), body, &meta, is_partial)?;
                 Ok(Some(Pending::Batch { meta, body, position, metadata: message.metadata, number, rows }))
             }
             Header::Dictionary { id, is_delta, batch: meta } => {
@@ -260,7 +265,7 @@ impl Reader {
                 if !self.needed.needs_dictionary(id) {
                     return Ok(None);
                 }
-                let body = Loading::start(&self.memory, stream, &self.pool, body, &meta, false)?;
+                let body = Loading::start(&self.transport(stream), body, &meta, false)?;
                 Ok(Some(Pending::Dictionary { id, is_delta, meta, body }))
             }
             Header::Schema(_) => Err(Error::internal("a schema message has no body to load")),
@@ -268,6 +273,11 @@ impl Reader {
         .map_err(|e: Error| {
             e.or_offset(begin).context(format_args!("the message that ends at byte {position}"))
         })
+    }
+
+    fn transport<'a>(&'a self, stream: &'a Stream) -> Transport<'a> {
+        let Self { cancel, memory, loader, tasks, .. } = self;
+        Transport { cancel, memory, stream, loader, tasks }
     }
 
     /// Begins a stream that follows another one, as in concatenated files. Its batches belong to
@@ -307,7 +317,6 @@ impl Reader {
             call.check_cancelled()?;
             let uploads = self.uploads.clone().unwrap_or_else(|| stream.clone());
             self.read_ahead(call, &uploads)?;
-            let check = || call.check_cancelled();
             match self.pending.pop_front() {
                 None => {
                     if !self.needed.has_all_rows() {
@@ -322,7 +331,7 @@ impl Reader {
                     self.dictionaries = Dictionaries::new(false);
                 }
                 Some(Pending::Dictionary { id, is_delta, meta, body }) => {
-                    let slots = self.finish(body, &uploads, check)?;
+                    let slots = self.finish(body, &uploads, call)?;
                     let column = dictionary_values(&self.schema, id)?.clone();
                     let values = Builder::new(&meta, slots, &mut self.dictionaries, stream)
                         .column(&column)
@@ -337,7 +346,7 @@ impl Reader {
                     self.dictionaries.put(id, is_delta, values)?;
                 }
                 Some(Pending::Batch { meta, body, position, metadata, number, rows }) => {
-                    let slots = self.finish(body, &uploads, check)?;
+                    let slots = self.finish(body, &uploads, call)?;
                     let batch = self
                         .assemble(&meta, slots, stream, call)
                         .map_err(|e| e.context(format_args!("record batch {number}")))?;
@@ -354,8 +363,8 @@ impl Reader {
         }
     }
 
-    fn finish(&mut self, body: Loading, uploads: &Stream, check: impl Fn() -> Result<()>) -> Result<Slots> {
-        let slots = body.finish(uploads, check)?;
+    fn finish(&mut self, body: Loading, uploads: &Stream, call: &Call<'_>) -> Result<Slots> {
+        let slots = waiting::in_call(call, || body.finish(uploads, || call.check_cancelled()))?;
         slots.block().into_iter().for_each(|block| self.in_flight.add(block));
         Ok(slots)
     }
@@ -388,6 +397,13 @@ impl Reader {
         };
         validate(&batch, level, stream)?;
         Ok(batch)
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        // Dropping a load waits for its task.
+        self.cancel.cancel();
     }
 }
 
@@ -425,6 +441,7 @@ impl BatchStream for Reader {
         let stream = crossdock_arrays::call_stream(&self.memory, call, call.device())?;
         let batch = self.next_batch(call, &stream).map_err(|e| {
             let error = with_source_name(e, &self.name);
+            self.cancel.cancel();
             self.pending.clear();
             self.failed = Some(error.clone());
             error

@@ -4,12 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_schema::Metadata;
 use crossdock_memory::{Result, Stream};
-use crossdock_plugin_api::Error;
+use crossdock_plugin_api::{Error, TaskGroup, Tasks};
 
 use super::chunk::Chunk;
 use super::output::Output;
 use crate::codec::Codec;
-use crate::pool::{Group, Pool};
 use crate::wire::Block;
 use crate::wire::message::{Node, Span};
 use crate::wire::message_write::{self, aligned};
@@ -46,13 +45,19 @@ pub struct Outgoing {
     pub kind: Kind,
     flat: Flat,
     codec: Option<Codec>,
-    compressing: Option<(Group, Compressed)>,
+    compressing: Option<(TaskGroup, Compressed)>,
 }
 
 impl Outgoing {
     /// Begins to compress the buffers of `flat` if `codec` is set.
-    pub fn start(kind: Kind, flat: Flat, codec: Option<Codec>, pool: &Pool, stream: &Stream) -> Self {
-        let compressing = codec.map(|codec| {
+    pub fn start(
+        kind: Kind,
+        flat: Flat,
+        codec: Option<Codec>,
+        tasks: &Tasks,
+        stream: &Stream,
+    ) -> Result<Self> {
+        let compress = |codec: Codec| -> Result<(TaskGroup, Compressed)> {
             let results: Compressed = Arc::new(flat.chunks.iter().map(|_| Mutex::default()).collect());
             let mut jobs: Vec<_> =
                 flat.chunks.iter().cloned().enumerate().filter(|(_, c)| c.len() > 0).collect();
@@ -67,9 +72,10 @@ impl Outgoing {
                     Ok(())
                 }
             });
-            (pool.start(jobs.collect()), results)
-        });
-        Self { kind, flat, codec, compressing }
+            Ok((tasks.start(jobs)?, results))
+        };
+        let compressing = codec.map(compress).transpose()?;
+        Ok(Self { kind, flat, codec, compressing })
     }
 
     /// Size of the uncompressed buffers in bytes.

@@ -1,12 +1,11 @@
 //! Writes batches to a sink.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
 use crossdock_arrays::{check_nullability, import_batch};
 use crossdock_memory::{Device, Memory, Result, Stream};
-use crossdock_plugin_api::{BatchWriter, Call, Capsule, Owned, Sink, abi};
+use crossdock_plugin_api::{BatchWriter, Call, Capsule, Owned, Sink, Tasks, abi};
 
 use super::dictionaries::Dictionaries;
 use super::flatten::Flattener;
@@ -15,7 +14,6 @@ use super::output::Output;
 use crate::codec::Codec;
 use crate::footer_metadata;
 use crate::limits::max_bytes_ahead;
-use crate::pool::Pool;
 use crate::wire::frame::{END_OF_STREAM, FILE_HEAD_BYTES, MAGIC};
 use crate::wire::{Block, Schema, footer, message_write};
 
@@ -43,7 +41,7 @@ pub struct Settings {
 pub struct Writer {
     settings: Settings,
     memory: Memory,
-    pool: Arc<Pool>,
+    tasks: Tasks,
     /// A stream of the CPU, on which batches are flattened.
     stream: Stream,
     schema: Schema,
@@ -63,7 +61,7 @@ impl Writer {
         schema: SchemaRef,
         sink: Sink,
         memory: &Memory,
-        pool: &Arc<Pool>,
+        tasks: &Tasks,
     ) -> Result<Self> {
         let is_file = settings.form == Form::File;
         let (schema, footer_metadata) =
@@ -79,7 +77,7 @@ impl Writer {
         Ok(Self {
             settings,
             memory: memory.clone(),
-            pool: pool.clone(),
+            tasks: tasks.clone(),
             stream: memory.default_stream(Device::CPU)?,
             schema,
             footer_metadata,
@@ -111,18 +109,19 @@ impl Writer {
             flattener.add(column, array, 0, batch.len(), &mut flat)?;
         }
         for (id, is_delta, flat) in before {
-            self.send(Kind::Dictionary { id, is_delta }, flat);
+            self.send(Kind::Dictionary { id, is_delta }, flat)?;
         }
-        self.send(Kind::Batch, flat);
+        self.send(Kind::Batch, flat)?;
         Ok(match self.settings.codec {
-            Some(_) => self.pool.width(),
+            Some(_) => self.tasks.width(),
             None => usize::from(is_on_device),
         })
     }
 
-    fn send(&mut self, kind: Kind, flat: Flat) {
-        let outgoing = Outgoing::start(kind, flat, self.settings.codec, &self.pool, &self.stream);
+    fn send(&mut self, kind: Kind, flat: Flat) -> Result<()> {
+        let outgoing = Outgoing::start(kind, flat, self.settings.codec, &self.tasks, &self.stream)?;
         self.pending.push_back(outgoing);
+        Ok(())
     }
 
     /// Writes the oldest messages until at most `max_pending` messages are pending and their size

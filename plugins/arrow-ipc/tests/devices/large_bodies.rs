@@ -1,18 +1,25 @@
 //! Tests bodies that are loaded in many parts, on every device and from every kind of source.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use crate::common::{CODECS, FORMS, Rig, SourceKind, peer_reads, peer_writes};
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, UInt8Array};
 use crossdock_arrow_ipc::STREAM;
-use crossdock_memory::{Copies, Device};
-use crossdock_plugin_api::CallSettings;
+use crossdock_memory::{Code, Copies, Device, Result};
+use crossdock_plugin_api::{
+    BatchStream, ByteSource, CallSettings, CancelFlag, Importer, Input, ReadRequest, Source,
+};
 use crossdock_test_support::devices;
 
 /// Creates a batch with six different buffers without nulls. The smallest has a few bytes, and the
 /// largest is larger than a part.
 fn batch(seed: i64) -> RecordBatch {
-    let rows = 700_001 + seed as usize;
+    batch_of(700_001 + seed as usize, seed)
+}
+
+fn batch_of(rows: usize, seed: i64) -> RecordBatch {
     let numbers = |step: i64| -> ArrayRef {
         Arc::new((0..rows as i64).map(|i| (i * step + seed) % 7919).collect::<Int64Array>())
     };
@@ -112,5 +119,89 @@ fn batches_are_ready_after_their_event() {
             copies.submit(&other).unwrap();
             assert!(seen == expected, "{codec} {device}");
         }
+    }
+}
+
+/// A source whose large reads, which read bodies, take long.
+struct Slow {
+    bytes: Vec<u8>,
+    large_reads: AtomicUsize,
+    /// Set by the large read with this number, while the second batch is being read.
+    cancel: CancelFlag,
+    cancel_at: usize,
+}
+
+impl ByteSource for Slow {
+    fn name(&self) -> &str {
+        "slow bytes"
+    }
+    fn len(&self) -> Option<u64> {
+        Some(self.bytes.len() as u64)
+    }
+    fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
+        if to.len() >= 64 << 10 {
+            std::thread::sleep(Duration::from_millis(20));
+            if self.large_reads.fetch_add(1, Ordering::SeqCst) == self.cancel_at {
+                self.cancel.cancel();
+            }
+        }
+        let rest = self.bytes.get(offset as usize..).unwrap_or_default();
+        let n = to.len().min(rest.len());
+        to[..n].copy_from_slice(&rest[..n]);
+        Ok(n)
+    }
+}
+
+fn open_slow(rig: &Rig, settings: &CallSettings, cancel: &CancelFlag) -> (Arc<Slow>, Box<dyn BatchStream>) {
+    let batches = [batch(0), batch_of(3_000_000, 1), batch(2)];
+    let bytes = peer_writes(&batches, FORMS[0], "none");
+    // The body of the first batch has three parts on host devices, and nine parts on a GPU.
+    let cancel_at = if settings.device == Device::UNTOUCHABLE { 4 } else { 11 };
+    let slow = Arc::new(Slow { bytes, large_reads: AtomicUsize::new(0), cancel: cancel.clone(), cancel_at });
+    let source = Input::Source(Source::new(slow.clone()));
+    let request = ReadRequest::new(STREAM);
+    (slow, settings.enter(|call| rig.plugin.open(call, source, &request)).unwrap())
+}
+
+/// The loads of the body of the second batch, which has 72 MiB, have more parts on a GPU.
+const FEW_READS: usize = 24;
+
+#[test]
+fn cancelled_call_ends_its_loads() {
+    for device in devices().iter().copied().filter(|device| *device != Device::CPU) {
+        let rig = Rig::new();
+        let cancel = CancelFlag::new();
+        let settings = CallSettings { cancel: cancel.clone(), ..CallSettings::new(device) };
+        let (slow, mut stream) = open_slow(&rig, &settings, &cancel);
+        let next = settings.enter(|call| stream.next(call));
+        let error = match next {
+            Ok(batch) => {
+                drop(batch);
+                settings.enter(|call| stream.next(call)).err().unwrap()
+            }
+            Err(error) => error,
+        };
+        assert_eq!(error.code(), Code::CANCELLED, "{error}");
+        let n = slow.large_reads.load(Ordering::SeqCst);
+        assert!(n < FEW_READS, "{n} reads, on {device}");
+        drop(stream);
+        assert_eq!(slow.large_reads.load(Ordering::SeqCst), n, "reads after the call");
+        rig.host.assert_nothing_leaked();
+    }
+}
+
+#[test]
+fn dropped_reader_ends_its_loads() {
+    for device in devices().iter().copied().filter(|device| *device != Device::CPU) {
+        let rig = Rig::new();
+        let settings = CallSettings::new(device);
+        let (slow, mut stream) = open_slow(&rig, &settings, &CancelFlag::new());
+        drop(settings.enter(|call| stream.next(call)).unwrap());
+        let before = slow.large_reads.load(Ordering::SeqCst);
+        drop(stream);
+        let n = slow.large_reads.load(Ordering::SeqCst) - before;
+        assert!(n <= 2 * std::thread::available_parallelism().unwrap().get(), "{n} reads, on {device}");
+        assert_eq!(Arc::strong_count(&slow), 1, "a load outlives the reader");
+        rig.host.assert_nothing_leaked();
     }
 }

@@ -100,6 +100,8 @@ pub const INJECTED_BUGS: &[InjectedBug] = &[
     // The host's memory.
     ("BLOCK_LOST", "memory.blocks", "failed"),
     ("STREAM_LOST", "memory.streams_and_events", "failed"),
+    ("TASK_GROUP_LOST", "memory.tasks", "failed"),
+    ("TASK_LOST", "memory.tasks", "failed"),
     ("EVENT_LOST", "memory.streams_and_events", "failed"),
     ("HOST_REFERENCE_LOST", "memory.references", "failed"),
     ("BLOCK_TWICE", "memory.handles", "failed"),

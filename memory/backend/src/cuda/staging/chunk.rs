@@ -5,6 +5,7 @@ use crossdock_plugin_api::Result;
 use super::Cuda;
 use super::copy_plan::{CopyPlan, Slice};
 use crate::cuda::driver::{EVENT_DISABLE_TIMING, RawEvent, RawStream, SUCCESS};
+use crate::read_at::ReadAt;
 
 /// Minimum size in bytes of a range whose pages are populated in advance.
 const MIN_POPULATE_BYTES: usize = 64 << 10;
@@ -64,9 +65,16 @@ impl Chunk {
         Ok(())
     }
 
-    /// Copies the bytes of part `n` from host memory into the chunk.
-    pub(super) fn gather(&mut self, plan: &CopyPlan, n: usize) {
+    /// Copies the bytes of part `n` from host memory into the chunk, or reads them from `source`.
+    pub(super) fn gather(&mut self, plan: &CopyPlan, n: usize, source: Option<&dyn ReadAt>) -> Result<()> {
         for Slice { piece, offset, .. } in plan.part(n) {
+            if let Some(source) = source {
+                // SAFETY: no part is longer than a chunk, and `&mut self` is the only access to the
+                // chunk.
+                let to = unsafe { std::slice::from_raw_parts_mut(self.start.add(*offset), piece.bytes) };
+                source.read(piece.host.addr() as u64, to)?;
+                continue;
+            }
             // SAFETY: no part is longer than a chunk, and `&mut self` is the only access to the
             // chunk. The source is readable by the contract of `host_to_device`, which does not
             // return before this copy is done.
@@ -74,6 +82,7 @@ impl Chunk {
                 std::ptr::copy_nonoverlapping(piece.host.cast_const(), self.start.add(*offset), piece.bytes)
             };
         }
+        Ok(())
     }
 
     /// Copies the bytes of part `n`, which have arrived in the chunk, to their targets in host

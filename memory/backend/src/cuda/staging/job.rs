@@ -11,6 +11,7 @@ use super::copy_plan::CopyPlan;
 use super::ring::Ring;
 use super::workers::Workers;
 use crate::cuda::driver::RawStream;
+use crate::read_at::ReadAt;
 
 /// Maximum number of chunks that one copy to the host may use at the same time. It is less than the
 /// whole ring, so that other jobs get chunks.
@@ -27,8 +28,11 @@ pub(super) enum Direction {
 /// For copies to the device, every thread takes the next part, fills a chunk and enqueues it. For
 /// copies to the host, the caller enqueues the parts, and every thread takes an enqueued part,
 /// waits for it, and copies it from the chunk to its targets.
-pub(super) struct Job {
+pub(super) struct Job<'a> {
     direction: Direction,
+    /// The source that is read, if the bytes do not come from host memory. The addresses in `plan`
+    /// are then offsets in the source.
+    source: Option<&'a dyn ReadAt>,
     stream: RawStream,
     plan: CopyPlan,
     state: Mutex<State>,
@@ -49,14 +53,24 @@ struct State {
 // SAFETY: the ranges in `plan` are valid until the caller's call returns, and the call returns only
 // after all threads are done with the ranges. The parts do not overlap. The driver accepts the
 // stream on any thread.
-unsafe impl Send for Job {}
+unsafe impl Send for Job<'_> {}
 // SAFETY: all mutable state is behind a lock. The ranges in `plan` are valid until the caller's
 // call returns, and every part is processed by one thread.
-unsafe impl Sync for Job {}
+unsafe impl Sync for Job<'_> {}
 
-impl Job {
+impl<'a> Job<'a> {
     pub(super) fn new(direction: Direction, stream: RawStream, plan: CopyPlan) -> Self {
-        Self { direction, stream, plan, state: Mutex::default(), idle: Condvar::new() }
+        Self { direction, source: None, stream, plan, state: Mutex::default(), idle: Condvar::new() }
+    }
+
+    /// Creates a job that reads `source` and copies to the device.
+    pub(super) fn from_source(source: &'a dyn ReadAt, stream: RawStream, plan: CopyPlan) -> Self {
+        Self { source: Some(source), ..Self::new(Direction::ToDevice, stream, plan) }
+    }
+
+    /// Number of parts.
+    pub(super) fn len(&self) -> usize {
+        self.plan.len()
     }
 
     /// Runs the job on this thread.
@@ -64,10 +78,7 @@ impl Job {
         for n in 0..self.plan.len() {
             let mut chunk = ring.take(self.stream)?;
             let result = match self.direction {
-                Direction::ToDevice => {
-                    chunk.gather(&self.plan, n);
-                    chunk.enqueue(ring.cuda(), self.stream, &self.plan, n, true)
-                }
+                Direction::ToDevice => self.send(ring, &mut chunk, n),
                 Direction::ToHost => chunk
                     .enqueue(ring.cuda(), self.stream, &self.plan, n, false)
                     .and_then(|()| chunk.wait(ring.cuda()))
@@ -86,6 +97,11 @@ impl Job {
             self.enqueue_parts(ring, workers);
         }
         while self.run_part(ring) {}
+        self.finish(ring)
+    }
+
+    /// Waits until no thread is working on the job any more. Returns its first error.
+    pub(super) fn finish(&self, ring: &Ring) -> Result<()> {
         let mut state = self.lock();
         while state.busy > 0 {
             state = self.idle.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -126,13 +142,18 @@ impl Job {
         state.busy += 1;
         drop(state);
         let result = ring.take(self.stream).and_then(|mut chunk| {
-            chunk.gather(&self.plan, n);
-            let enqueued = chunk.enqueue(ring.cuda(), self.stream, &self.plan, n, true);
+            let enqueued = self.send(ring, &mut chunk, n);
             ring.put(chunk);
             enqueued
         });
         self.finish_part(result.map(|()| None));
         true
+    }
+
+    /// Fills a chunk with part `n`, and enqueues its copy to the device.
+    fn send(&self, ring: &Ring, chunk: &mut Chunk, n: usize) -> Result<()> {
+        chunk.gather(&self.plan, n, self.source)?;
+        chunk.enqueue(ring.cuda(), self.stream, &self.plan, n, true)
     }
 
     /// Enqueues all parts. While no chunk is available for the next part, copies enqueued parts to

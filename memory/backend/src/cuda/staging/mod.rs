@@ -38,7 +38,10 @@ use self::copy_plan::{CopyPlan, Piece};
 use self::job::{Direction, Job};
 use self::ring::Ring;
 use self::workers::Workers;
+use super::context::Gpu;
 use super::driver::{Context, DevicePtr, Driver, POINTER_RANGE_START, RawStream, SUCCESS};
+use crate::read_at::{LoadPiece, ReadAt};
+use crate::tasks::InstanceTasks;
 
 const CHUNK_BYTES: usize = 2 << 20;
 /// Three chunks for each of twelve threads, and a quarter of all chunks for concurrent copies.
@@ -149,6 +152,52 @@ impl Staging {
         let pieces: Vec<_> =
             pieces.iter().map(|&(host, device, bytes)| Piece { device, host, bytes }).collect();
         self.run(Direction::ToHost, stream, &pieces)
+    }
+
+    /// Reads ranges of a source into chunks, on the threads of `tasks`, and copies them to the
+    /// device. When the function returns, all bytes have been read. The copies have been enqueued
+    /// on `stream`, so later work on it runs after them. If `source` is sequential, it is read by
+    /// this thread, in order.
+    ///
+    /// # Errors
+    /// Returns the error of the source, or the driver's error. Some ranges may have been copied.
+    ///
+    /// # Safety
+    /// `gpu` has the context of this staging, which is current on this thread. `stream` belongs to
+    /// the context and is not under capture. Targets are memory of the device that nothing else
+    /// uses until the copies have run.
+    pub(crate) unsafe fn load(
+        &self,
+        gpu: &Gpu,
+        stream: RawStream,
+        source: &dyn ReadAt,
+        pieces: &[LoadPiece],
+        tasks: &InstanceTasks,
+    ) -> Result<()> {
+        let piece = |piece: &LoadPiece| Piece {
+            device: piece.to as u64,
+            // The plan only adds to this address. It is an offset in the source.
+            host: std::ptr::without_provenance_mut(piece.offset as usize),
+            bytes: piece.bytes,
+        };
+        let pieces: Vec<_> = pieces.iter().map(piece).collect();
+        let are_adjacent = |lower, upper| self.cuda.are_in_one_allocation(lower, upper);
+        let total = pieces.iter().fold(0usize, |sum, piece| sum.saturating_add(piece.bytes));
+        if total <= MAX_SINGLE_THREAD_BYTES || source.is_sequential() {
+            let ring = if total <= SMALL_CHUNK_BYTES { &self.small } else { &self.large };
+            let plan = CopyPlan::new(&pieces, |_| ring.chunk_bytes(), are_adjacent);
+            return Job::from_source(source, stream, plan).run_alone(ring);
+        }
+        let part_bytes = (total / (2 * tasks.width())).next_multiple_of(64 << 10);
+        let part_bytes = part_bytes.clamp(MIN_PART_BYTES, CHUNK_BYTES);
+        let job = Job::from_source(source, stream, CopyPlan::new(&pieces, |_| part_bytes, are_adjacent));
+        let shared = tasks.share(job.len(), &|| {
+            // If the context cannot be entered here, the threads that can enter it do the work.
+            let Ok(_entered) = gpu.enter() else { return false };
+            let _relaxed = gpu.relaxed();
+            job.run_part(&self.large)
+        });
+        job.finish(&self.large).and(shared)
     }
 
     fn run(&self, direction: Direction, stream: RawStream, pieces: &[Piece]) -> Result<()> {

@@ -39,14 +39,21 @@ impl State {
         self.idle.iter().filter(|chunk| chunk.is_pending_on(stream)).count()
     }
 
-    /// The index of a free chunk. Of the chunks that `stream` uses, only the first is queried,
-    /// because the work of a stream completes in order.
+    /// The index of the free chunk that was used last, because the processor's caches may still
+    /// contain it. Of the chunks that `stream` uses, only the first is queried, because the work of
+    /// a stream completes in order.
     fn find_free(&mut self, stream: RawStream, cuda: &Cuda) -> Option<usize> {
-        let mut was_queried = false;
-        self.idle.iter_mut().position(|chunk| {
-            let skip = chunk.is_pending_on(stream) && std::mem::replace(&mut was_queried, true);
-            !skip && chunk.is_free(cuda)
-        })
+        let mut is_busy = false;
+        let is_free = |chunk: &mut Chunk| {
+            if chunk.is_pending_on(stream) && is_busy {
+                return false;
+            }
+            let is_free = chunk.is_free(cuda);
+            is_busy |= chunk.is_pending_on(stream);
+            is_free
+        };
+        let free = self.idle.iter_mut().map(is_free).enumerate().filter(|(_, is_free)| *is_free);
+        free.map(|(index, _)| index).last()
     }
 
     /// Removes and returns the chunk to wait for. A chunk that `stream` itself uses is preferred,

@@ -33,7 +33,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    jobs: VecDeque<Arc<Job>>,
+    jobs: VecDeque<Arc<Job<'static>>>,
     ended: bool,
 }
 
@@ -51,7 +51,7 @@ impl Workers {
 
     /// Offers `job` to the threads while `lead` runs. `lead` must return only when no thread is
     /// working on the job any more.
-    pub(super) fn with(&self, job: &Arc<Job>, lead: impl FnOnce() -> Result<()>) -> Result<()> {
+    pub(super) fn with(&self, job: &Arc<Job<'static>>, lead: impl FnOnce() -> Result<()>) -> Result<()> {
         self.threads.get_or_init(|| self.spawn());
         self.shared.lock().jobs.push_back(job.clone());
         self.shared.changed.notify_all();
@@ -128,7 +128,7 @@ impl Shared {
 
 impl State {
     /// The next job that has work, in rotation, so that a large job does not delay the others.
-    fn next(&mut self) -> Option<Arc<Job>> {
+    fn next(&mut self) -> Option<Arc<Job<'static>>> {
         let index = self.jobs.iter().position(|job| job.has_work())?;
         self.jobs.rotate_left(index + 1);
         self.jobs.back().cloned()
