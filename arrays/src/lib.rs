@@ -23,6 +23,7 @@ mod moving;
 mod nullability;
 mod nulls;
 mod numbers;
+mod pending;
 mod print;
 mod projection;
 mod sizes;
@@ -33,10 +34,11 @@ pub use array::DeviceArray;
 pub use batch::DeviceBatch;
 pub use c::{
     ArrayQueue, Arrays, DataStream, DeviceStream, NextArray, StreamSchema, batch_schema, check_batch_array,
-    check_last_offsets, export_array, export_batch, export_batch_to_external, export_data_stream,
-    export_device_array, export_device_stream, export_field, export_plain, export_schema, import_array,
-    import_batch, import_device_array, import_field, import_field_ref, import_field_replacing, import_result,
-    import_schema, import_schema_ref, on_cpu, plain_values,
+    check_last_offsets, count_rows, export_array, export_batch, export_batch_to_external, export_data_stream,
+    export_device_array, export_device_stream, export_field, export_pending, export_plain, export_schema,
+    import_array, import_batch, import_device_array, import_field, import_field_ref, import_field_replacing,
+    import_pending, import_pending_result, import_result, import_schema, import_schema_ref, on_cpu,
+    plain_values,
 };
 pub use call::call_stream;
 pub use cast::{can_cast, cast};
@@ -46,6 +48,7 @@ pub use equal::{equal, first_difference};
 pub use layout::{BufferKind, Layout};
 pub use nullability::{check_nullability, find_forbidden_nulls};
 pub use nulls::count_nulls;
+pub use pending::{IntType, PendingBatch};
 pub use print::{cells, format_batch, header, json_rows, lines};
 pub use projection::Projection;
 pub use validate::{Level, validate};

@@ -395,8 +395,8 @@ typedef struct crossdock_read_settings {
   void* progress_data;
   /*
    * Which of the following fields apply: CROSSDOCK_READ_COLUMNS, CROSSDOCK_READ_ROWS and
-   * CROSSDOCK_READ_LIMIT. Without these flags, all columns and rows are read. Capsules are always
-   * read completely.
+   * CROSSDOCK_READ_LIMIT; and CROSSDOCK_READ_DEVICE_ROWS. Without these flags, all columns and rows
+   * are read. Capsules are always read completely.
    */
   uint32_t flags;
   uint32_t reserved;
@@ -416,8 +416,11 @@ typedef struct crossdock_read_settings {
   size_t n_filters;
 } crossdock_read_settings;
 
-/* A flag of crossdock_read_settings. It is none of the flags of crossdock_read_request. */
+/* Flags of crossdock_read_settings. They are none of the flags of crossdock_read_request. */
 #define CROSSDOCK_READ_LIMIT 65536u
+/* The number of a batch's rows may stay on the device (crossdock_batch.n_rows_device). Without this
+ * flag, the library waits for the number, and `n_rows_device` is NULL. */
+#define CROSSDOCK_READ_DEVICE_ROWS 131072u
 
 /*
  * [any-thread] Reads a file. A regular file is mapped. Other programs must not truncate it while
@@ -491,11 +494,28 @@ crossdock_code crossdock_session_read_capsules(crossdock_session* session, cross
                                                const crossdock_read_settings* settings, crossdock_batch_stream* out,
                                                crossdock_error* err);
 
+/*
+ * [any-thread] Returns the number of rows of a batch. If the number is on the device
+ * (crossdock_batch.n_rows_device), waits until the batch is ready, and reads the number.
+ *
+ * session: The session.
+ * batch:   A batch on a device of the host. Borrowed for the call.
+ * out:     Receives the number.
+ * err:     Receives the error. May be NULL.
+ *
+ * Returns CROSSDOCK_OK, or CROSSDOCK_BAD_DATA if the number is negative or above the length of the
+ * array.
+ */
+crossdock_code crossdock_session_count_rows(crossdock_session* session, const crossdock_batch* batch, uint64_t* out,
+                                            crossdock_error* err);
+
 /* ---------------------------------------------------------------------------------- writing --- */
 
 /*
  * Writers of this library
  *
+ * - `n_rows_device` of a batch may be set. If the format needs the number of rows, `write` waits
+ *   for it. If the number is negative or above the length of the array, `write` fails.
  * - `write` accepts batches with the writer's schema, on any device of the host. The host moves
  *   them to a device that the format supports. If `schema` of a batch is not empty, it must be
  *   equal to the writer's schema.

@@ -209,5 +209,6 @@ pub const CANDIDATE_REFUSED: u32 = 1;
 pub const CANDIDATE_SHADOWED: u32 = 2;
 
 pub const READ_LIMIT: u32 = 1 << 16;
+pub const READ_DEVICE_ROWS: u32 = 1 << 17;
 
 pub const SESSION_VALIDATE: u32 = 1;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use crossdock::source::Input;
 use crossdock::{ColumnName, Predicate, ReadOptions, Reader};
+use crossdock_arrays::count_rows;
 use crossdock_plugin_api::{Capsule, Error, Owned, Result, Selection, Source, abi as api, sized_struct};
 
-use crate::abi::{READ_LIMIT, ReadSettings, ReleaseData};
+use crate::abi::{READ_DEVICE_ROWS, READ_LIMIT, ReadSettings, ReleaseData};
 use crate::arguments::{self, Data};
 use crate::inputs::{ForeignBytes, ForeignSource};
 use crate::session::SessionHandle;
@@ -39,7 +40,9 @@ unsafe fn read(
             (settings, options)
         };
         let reader = open(handle, &settings, options)?;
-        let stream = stream::export(reader, handle.session.clone(), handle.door.for_new_object());
+        let device_rows = settings.flags & READ_DEVICE_ROWS != 0;
+        let (session, door) = (handle.session.clone(), handle.door.for_new_object());
+        let stream = stream::export(reader, session, device_rows, door);
         // SAFETY: the header requires a writable `out` that begins with its `struct_size`.
         // `check_out` has checked that it is not null and large enough.
         unsafe { stream.put(out, "reading") }
@@ -54,14 +57,14 @@ unsafe fn read(
 /// # Safety
 /// The lists of the settings have as many valid elements as the settings declare.
 unsafe fn request(settings: &ReadSettings) -> Result<ReadOptions> {
-    let unknown = settings.flags & !(api::READ_COLUMNS | api::READ_ROWS | READ_LIMIT);
+    let unknown = settings.flags & !(api::READ_COLUMNS | api::READ_ROWS | READ_LIMIT | READ_DEVICE_ROWS);
     if unknown != 0 {
         return Err(Error::invalid_argument(format!(
             "the settings for reading: the flags {unknown:#x} are unknown"
         )));
     }
     let raw = api::ReadRequest {
-        flags: settings.flags & !READ_LIMIT,
+        flags: settings.flags & !(READ_LIMIT | READ_DEVICE_ROWS),
         columns: settings.columns,
         n_columns: settings.n_columns,
         rows: settings.rows,
@@ -206,6 +209,33 @@ pub unsafe extern "C" fn crossdock_session_read_capsules(
     // SAFETY: the caller guarantees the requirements of crossdock-host.h, and `read` has no other
     // requirements.
     unsafe { read(session, settings, out, err, open) }
+}
+
+/// `crossdock_session_count_rows` of crossdock-host.h.
+///
+/// # Safety
+/// The arguments meet the requirements of crossdock-host.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn crossdock_session_count_rows(
+    session: *mut SessionHandle,
+    batch: *const api::Batch,
+    out: *mut u64,
+    err: *mut api::Error,
+) -> api::Code {
+    let body = |handle: &SessionHandle| {
+        arguments::check_not_null(out, "out")?;
+        // SAFETY: the header requires a batch that is NULL, or valid with `struct_size` bytes. The
+        // copy is not dropped, so the caller stays the owner.
+        let batch = unsafe { Owned::new(sized_struct::read(batch)?) };
+        let batch = std::mem::ManuallyDrop::new(batch);
+        let rows = count_rows(&batch, handle.session.stream())?;
+        // SAFETY: the header requires a writable `out`, which is not null.
+        unsafe { out.write(rows as u64) };
+        Ok(())
+    };
+    // SAFETY: the header requires a handle that is NULL or not destroyed, and an `err` that is NULL
+    // or initialised.
+    unsafe { door::with(session, err, body) }
 }
 
 /// # Safety

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crossdock::{Reader, Session};
+use crossdock_arrays::PendingBatch;
 use crossdock_plugin_api::{Error, Owned, Result, abi as api};
 
 use crate::door::{self, Door};
@@ -11,6 +12,8 @@ use crate::{arguments, error};
 struct ExportedReader {
     reader: Reader,
     session: Session,
+    /// Whether the number of a batch's rows may be on the device (`n_rows_device`).
+    device_rows: bool,
     door: Door,
 }
 
@@ -21,15 +24,31 @@ const _: fn() = || {
     any_thread::<ExportedReader>();
 };
 
-/// Exports the reader.
-pub fn export(reader: Reader, session: Session, door: Door) -> Owned<api::BatchStream> {
+/// Exports the reader. `device_rows`: whether the number of a batch's rows may be on the device.
+pub fn export(reader: Reader, session: Session, device_rows: bool, door: Door) -> Owned<api::BatchStream> {
+    let exported = ExportedReader { reader, session, device_rows, door };
     let mut raw = api::BatchStream::new();
     raw.get_schema = Some(get_schema);
     raw.get_next = Some(get_next);
     raw.release = Some(release);
-    raw.private_data = Box::into_raw(Box::new(ExportedReader { reader, session, door })).cast();
+    raw.private_data = Box::into_raw(Box::new(exported)).cast();
     // SAFETY: `raw` is a valid struct that was created above, and only the result owns it.
     unsafe { Owned::new(raw) }
+}
+
+impl ExportedReader {
+    /// Returns the next batch. It has a counter only if the application requested counters, and if
+    /// its struct has a field for the counter.
+    fn next(&mut self, has_counter: bool) -> Result<Option<PendingBatch>> {
+        if !self.device_rows || !has_counter {
+            return Ok(self.reader.next().map_err(error::from_host)?.map(PendingBatch::from));
+        }
+        let Some(batch) = self.reader.next_pending().map_err(error::from_host)? else { return Ok(None) };
+        if batch.counter().is_none() || batch.has_fixed_width() {
+            return Ok(Some(batch));
+        }
+        Ok(Some(batch.settle(self.session.stream())?.into()))
+    }
 }
 
 /// Checks the cancel flag of a call, if there is one.
@@ -59,7 +78,7 @@ pub unsafe fn check_cancelled(call: *const api::Call) -> Result<()> {
 unsafe fn with(
     stream: *mut api::BatchStream,
     err: *mut api::Error,
-    body: impl FnOnce(&mut Reader, &Session) -> Result<()>,
+    body: impl FnOnce(&mut ExportedReader) -> Result<()>,
 ) -> api::Code {
     // SAFETY: a stream that is not null is valid, by the requirement of this function.
     let exported = unsafe { stream.as_ref() }.filter(|stream| stream.release.is_some());
@@ -70,9 +89,10 @@ unsafe fn with(
     };
     // SAFETY: `release` is set, so `private_data` is the box that `export` stored. Streams are
     // [serial], so this is the only reference to it.
-    let ExportedReader { reader, session, door } = unsafe { &mut *exported };
+    let exported = unsafe { &mut *exported };
+    let door = exported.door.share();
     // SAFETY: `err` is null or initialised, by the requirement of this function.
-    unsafe { door.enter(err, || body(reader, session)) }
+    unsafe { door.enter(err, || body(exported)) }
 }
 
 unsafe extern "C" fn get_schema(
@@ -80,9 +100,9 @@ unsafe extern "C" fn get_schema(
     out: *mut api::ArrowSchema,
     err: *mut api::Error,
 ) -> api::Code {
-    let body = |reader: &mut Reader, _: &Session| {
+    let body = |exported: &mut ExportedReader| {
         arguments::check_not_null(out, "get_schema: out")?;
-        let schema = crossdock_arrays::export_schema(reader.schema())?;
+        let schema = crossdock_arrays::export_schema(exported.reader.schema())?;
         // SAFETY: the header requires a writable `out` that begins with its `struct_size`.
         // `check_out` has checked that it is not null and large enough.
         unsafe { schema.put(out, "get_schema") }
@@ -98,15 +118,19 @@ unsafe extern "C" fn get_next(
     out: *mut api::Batch,
     err: *mut api::Error,
 ) -> api::Code {
-    let body = |reader: &mut Reader, session: &Session| {
+    let body = |exported: &mut ExportedReader| {
         // SAFETY: crossdock.h requires an `out` with its `struct_size`, and a call that is NULL or
         // valid.
         unsafe {
             arguments::check_out(out)?;
             check_cancelled(call)?;
         }
-        let batch = match reader.next().map_err(error::from_host)? {
-            Some(batch) => crossdock_arrays::export_batch_to_external(&batch, false, session.stream())?,
+        // SAFETY: `check_out` accepted `out`, which begins with its `struct_size`. A size of 0
+        // stands for the whole struct.
+        let bytes = unsafe { (&raw const (*out).struct_size).read() };
+        let has_counter = bytes == 0 || bytes >= std::mem::offset_of!(api::Batch, n_rows_device) + 8;
+        let batch = match exported.next(has_counter)? {
+            Some(batch) => crossdock_arrays::export_pending(&batch, exported.session.stream(), true)?,
             // SAFETY: `Batch::new` returns a released batch, which marks the end of the stream and
             // owns nothing.
             None => unsafe { Owned::new(api::Batch::new()) },

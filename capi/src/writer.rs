@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crossdock::{Session, Writer};
-use crossdock_arrays::{Level, batch_schema, import_batch, validate};
+use crossdock_arrays::{Level, batch_schema, import_pending, validate};
 use crossdock_plugin_api::{Capsule, Error, Owned, Result, Validate, abi as api};
 
 use crate::door::{self, Door};
@@ -64,11 +64,12 @@ impl ExportedWriter {
             Some(schema) => Arc::new(schema),
             None => self.schema.clone(),
         };
-        let batch = import_batch(batch, &schema, self.session.memory())?;
+        let batch = import_pending(batch, &schema, self.session.memory())?;
         if self.validate == Validate::Full {
-            validate(&batch, Level::Full, self.session.stream())?;
+            let stream = self.session.stream();
+            validate(&batch.settle(stream)?, Level::Full, stream)?;
         }
-        let capsules = writer.write(batch).map_err(error::from_host)?;
+        let capsules = writer.write_pending(&batch).map_err(error::from_host)?;
         self.writer = Some(writer);
         Ok(capsules)
     }

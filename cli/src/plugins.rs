@@ -180,7 +180,7 @@ fn json_format(format: &Format) -> Value {
         "description": format.description,
         "bytes": format.bytes,
         "capsules": format.capsules,
-        "endings": format.extensions,
+        "extensions": format.extensions,
         "device_types": format.device_types,
         "options": format.options.iter().map(|o| json!({ "key": o.key, "description": o.description }))
             .collect::<Vec<_>>(),

@@ -95,6 +95,6 @@ pub use scan::{Batches, Scan, ScanOptions, ScanSource};
 pub use selection::ColumnName;
 pub use session::{Session, SessionBuilder};
 pub use size::parse_bytes;
-pub use table::{ColumnSlice, IpcForm, Native, Shown, Table, Validity, Values};
+pub use table::{ColumnSlice, IpcForm, Native, PendingTable, Shown, Table, Validity, Values};
 pub use tracing_hooks::{TRACE_VARIABLE, trace_from_environment, trace_to};
 pub use writer::{Finished, WriteOptions, Writer};

@@ -4,7 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_schema::{Schema, SchemaRef};
-use crossdock_arrays::{DeviceBatch, Level, export_schema, import_result, import_schema, validate};
+use crossdock_arrays::{
+    DeviceBatch, Level, PendingBatch, export_schema, import_pending_result, import_schema, validate,
+};
 use crossdock_isolation::truncated::guarded;
 use crossdock_plugin_api::{
     BatchStreamHandle, ByteSource, CallSettings, Capsule, Device, Error as ApiError, Input as ApiInput,
@@ -293,6 +295,23 @@ impl Reader {
         self.move_to_session(batch).map(Some)
     }
 
+    /// Like [`Self::next`], but does not wait for a number of rows that is on the device. The host
+    /// reads the number if it needs the number: to select rows or split batches, to move the batch
+    /// to another device, to validate contents, or to check a number of rows that the plugin
+    /// states.
+    ///
+    /// # Errors
+    /// The errors of [`Self::next`].
+    pub fn next_pending(&mut self) -> Result<Option<PendingBatch>> {
+        let Some(batch) = self.next_checked(true)? else { return Ok(None) };
+        if batch.device() == self.session.device() {
+            return Ok(Some(batch));
+        }
+        let settled = self.settle(batch);
+        self.note_failure(&settled);
+        self.move_to_session(settled?).map(|batch| Some(batch.into()))
+    }
+
     /// Moves a batch to the session's device.
     pub(crate) fn move_to_session(&mut self, batch: DeviceBatch) -> Result<DeviceBatch> {
         let moved = move_batch(&self.session, batch, self.session.device());
@@ -303,6 +322,20 @@ impl Reader {
     /// Returns the next batch, on the device on which the plugin created it. The plugin may create
     /// it in host memory, because some formats support only host memory.
     pub(crate) fn next_unmoved(&mut self) -> Result<Option<DeviceBatch>> {
+        let Some(batch) = self.next_checked(false)? else { return Ok(None) };
+        let settled = self.settle(batch);
+        self.note_failure(&settled);
+        settled.map(Some)
+    }
+
+    /// Returns the rows of a batch of the plugin.
+    fn settle(&self, batch: PendingBatch) -> Result<DeviceBatch> {
+        let settled = batch.into_settled(self.session.stream());
+        settled.map_err(|error| Error::data(format!("{} returned a malformed batch", self.plugin), error))
+    }
+
+    /// Returns the next batch. If `pending`, the number of its rows may be on the device.
+    fn next_checked(&mut self, pending: bool) -> Result<Option<PendingBatch>> {
         self.session.check_cancelled()?;
         if let Some(failed) = &self.failed {
             let again = failed.clone().context("an earlier read failed");
@@ -311,7 +344,7 @@ impl Reader {
         if self.ended {
             return Ok(None);
         }
-        let next = guarded(|| self.next_selected());
+        let next = guarded(|| self.next_selected(pending));
         self.ended = matches!(next, Ok(None));
         self.note_failure(&next);
         next
@@ -321,20 +354,33 @@ impl Reader {
         self.failed = next.as_ref().err().map(Error::to_api_error);
     }
 
-    fn next_selected(&mut self) -> Result<Option<DeviceBatch>> {
+    fn next_selected(&mut self, pending: bool) -> Result<Option<PendingBatch>> {
         loop {
             if let Some(batch) = self.remaining.next() {
-                return Ok(Some(batch));
+                return Ok(Some(batch.into()));
             }
             if self.remaining.has_all() {
                 return Ok(None);
             }
-            let Some(batch) = self.next_of_stream()? else { return Ok(None) };
+            let Some(batch) = self.next_of_stream(pending)? else { return Ok(None) };
+            if batch.known_rows().is_none() {
+                let columns = batch.with_columns(|batch| self.remaining.columns_of(batch.clone()));
+                return columns.map(Some).map_err(|error| self.plugin.failed(&*self.name, error));
+            }
+            let batch = self.settle(batch)?;
             self.remaining.add(batch).map_err(|error| self.plugin.failed(&*self.name, error))?;
         }
     }
 
-    fn next_of_stream(&mut self) -> Result<Option<DeviceBatch>> {
+    /// Whether batches may be returned without the number of their rows.
+    fn ignores_rows(&self) -> bool {
+        self.session.validate_structs() != Validate::Full
+            && self.stated_rows.is_unknown()
+            && self.remaining.keeps_batches()
+    }
+
+    /// Returns the next batch of the plugin. If `pending`, the number of its rows may be unknown.
+    fn next_of_stream(&mut self, pending: bool) -> Result<Option<PendingBatch>> {
         self.check_input()?;
         let account = self.plugin.account();
         let next = account.trace_host_call("stream.get_next", || {
@@ -348,21 +394,28 @@ impl Reader {
             return self.stated_rows.end().map(|()| None).map_err(wrong);
         };
         let (raw, charge_slot) = foreign_memory::with_charge_slot(raw, self.is_charged());
-        let batch = import_result(raw, &self.stream_schema, self.session.stream()).map_err(wrong)?;
-        self.stated_rows.add(batch.len()).map_err(wrong)?;
+        let stream = self.session.stream();
+        let pending_batch = import_pending_result(raw, &self.stream_schema, stream).map_err(wrong)?;
+        if !pending || !self.ignores_rows() {
+            pending_batch.settle(stream).map_err(wrong)?;
+        }
+        if let Some(rows) = pending_batch.known_rows() {
+            self.stated_rows.add(rows).map_err(wrong)?;
+        }
+        let batch = pending_batch.padded();
         if let Some(slot) = charge_slot {
             let input = self.input.as_ref().and_then(Input::in_memory);
             let input = input.map(|bytes| (bytes.as_ptr() as u64, bytes.len() as u64)).into_iter().collect();
-            foreign_memory::charge(&batch, &slot, account, input)
+            foreign_memory::charge(batch, &slot, account, input)
                 .map_err(|error| self.plugin.failed(&*self.name, error))?;
         }
         // By default, the plugin validates the bytes that it reads. With full validation, the host
         // also validates the batch.
         if self.session.validate_structs() == Validate::Full {
-            validate(&batch, Level::Full, self.session.stream()).map_err(wrong)?;
+            validate(&pending_batch.settle(stream).map_err(wrong)?, Level::Full, stream).map_err(wrong)?;
         }
         self.untrimmed_bytes = self.untrimmed_bytes.saturating_add(batch.buffer_bytes());
-        Ok(Some(batch))
+        Ok(Some(pending_batch))
     }
 
     /// Whether foreign memory in batches is charged against the budget. Capsules are not charged,

@@ -249,26 +249,43 @@ impl Remaining {
         self.result.next()
     }
 
+    /// Whether the host selects no rows and splits no batches.
+    pub fn keeps_batches(&self) -> bool {
+        self.returns_all_rows() && self.rows.batch_rows == 0 && self.result.batch_rows == 0
+    }
+
+    /// The columns of the result of a batch of the stream.
+    pub fn columns_of(&self, batch: DeviceBatch) -> ApiResult<DeviceBatch> {
+        self.result_columns(self.needed_columns(batch)?)
+    }
+
+    fn needed_columns(&self, batch: DeviceBatch) -> ApiResult<DeviceBatch> {
+        match &self.columns {
+            Some((projection, schema)) => projection.batch(&batch, schema),
+            None => Ok(batch),
+        }
+    }
+
+    fn result_columns(&self, mut batch: DeviceBatch) -> ApiResult<DeviceBatch> {
+        if let Some((projection, schema)) = &self.requested {
+            batch = projection.batch(&batch, schema)?;
+        }
+        if let Some((indices, schema)) = &self.order {
+            batch = batch.select(indices)?.with_schema(schema.clone())?;
+        }
+        Ok(batch)
+    }
+
     /// Adds a batch of the stream.
     pub fn add(&mut self, batch: DeviceBatch) -> ApiResult<()> {
-        let batch = match &self.columns {
-            Some((projection, schema)) => projection.batch(&batch, schema)?,
-            None => batch,
-        };
-        self.rows.add(batch)?;
+        self.rows.add(self.needed_columns(batch)?)?;
         while let Some(rows) = self.rows.next() {
             let kept = match &self.filter {
                 Some(filter) => filter.apply(&rows)?,
                 None => Some(rows),
             };
-            let Some(mut batch) = kept else { continue };
-            if let Some((projection, schema)) = &self.requested {
-                batch = projection.batch(&batch, schema)?;
-            }
-            if let Some((indices, schema)) = &self.order {
-                batch = batch.select(indices)?.with_schema(schema.clone())?;
-            }
-            self.result.add(batch)?;
+            let Some(batch) = kept else { continue };
+            self.result.add(self.result_columns(batch)?)?;
         }
         Ok(())
     }

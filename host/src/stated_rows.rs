@@ -19,6 +19,11 @@ impl StatedRows {
         Self { n_rows: honoured.n_rows, max_rows, returned: 0 }
     }
 
+    /// Whether the plugin states nothing about the number of rows.
+    pub fn is_unknown(&self) -> bool {
+        self.n_rows.is_none() && self.max_rows.is_none()
+    }
+
     /// Counts the rows of a batch.
     pub fn add(&mut self, rows: usize) -> ApiResult<()> {
         self.returned = self.returned.saturating_add(rows as u64);

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
-use crossdock_arrays::{DeviceBatch, export_batch, export_batch_to_external, export_schema};
+use crossdock_arrays::{
+    DeviceBatch, PendingBatch, export_batch, export_batch_to_external, export_pending, export_schema,
+};
 use crossdock_isolation::truncated::guarded;
 use crossdock_plugin_api::{
-    CallSettings, Capsule, CapsuleObject, ColumnPlan, Device, Error as ApiError, Format, Options, Sink,
-    WriterHandle, abi,
+    CallSettings, Capsule, CapsuleObject, ColumnPlan, Device, Error as ApiError, Format, Options, Owned,
+    Sink, WriterHandle, abi,
 };
 
 use crate::error::{Error, Result};
@@ -195,6 +197,27 @@ impl Writer {
         result
     }
 
+    /// Like [`Self::write`], for a batch whose number of rows may be on the device. If the format
+    /// accepts such batches on this device (`CROSSDOCK_FORMAT_DEVICE_ROWS`), the host does not read
+    /// the number.
+    pub fn write_pending(&mut self, batch: &PendingBatch) -> Result<Vec<Capsule>> {
+        let result = guarded(|| self.write_pending_batch(batch));
+        self.failed |= result.is_err();
+        result
+    }
+
+    fn write_pending_batch(&mut self, batch: &PendingBatch) -> Result<Vec<Capsule>> {
+        let is_accepted = self.format.device_rows && self.format.accepts_device(batch.device().r#type);
+        if batch.known_rows().is_some() || !is_accepted || !batch.has_fixed_width() {
+            let settled = batch.settle(self.session.stream());
+            return self.write_batch(settled.map_err(|error| self.plugin.failed(&self.name, error))?);
+        }
+        self.session.check_cancelled()?;
+        self.check_schema(batch.schema())?;
+        let raw = export_pending(batch, self.session.stream(), self.is_exported);
+        self.write_raw(raw.map_err(|error| self.plugin.failed(&self.name, error))?)
+    }
+
     fn write_batch(&mut self, batch: DeviceBatch) -> Result<Vec<Capsule>> {
         self.session.check_cancelled()?;
         let batch = self.place(batch)?;
@@ -202,12 +225,22 @@ impl Writer {
     }
 
     fn write_placed(&mut self, batch: &DeviceBatch) -> Result<Vec<Capsule>> {
-        let failed = |error| self.plugin.failed(&self.name, error);
-        if let Some(difference) = schema_difference(&self.schema, batch.schema()) {
-            return Err(Error::usage(format!("the batch does not have the output's schema: {difference}")));
-        }
+        self.check_schema(batch.schema())?;
         let export = if self.is_exported { export_batch_to_external } else { export_batch };
-        let raw = export(batch, false, self.session.stream()).map_err(failed)?;
+        let raw = export(batch, false, self.session.stream());
+        self.write_raw(raw.map_err(|error| self.plugin.failed(&self.name, error))?)
+    }
+
+    fn check_schema(&self, schema: &SchemaRef) -> Result<()> {
+        match schema_difference(&self.schema, schema) {
+            None => Ok(()),
+            Some(difference) => {
+                Err(Error::usage(format!("the batch does not have the output's schema: {difference}")))
+            }
+        }
+    }
+
+    fn write_raw(&mut self, raw: Owned<abi::Batch>) -> Result<Vec<Capsule>> {
         let account = self.plugin.account();
         let write = || self.writer.write(&self.call, tracing_hooks::batch(raw, account, Producer::Host));
         account.trace_host_call("writer.write", write).map_err(|error| self.plugin.failed(&self.name, error))

@@ -306,6 +306,19 @@ typedef struct crossdock_batch {
   /* The key-value metadata of this batch, encoded as ArrowSchema.metadata, or NULL. Valid as long
    * as the array. */
   const char* metadata;
+  /* The address of the number of rows, or NULL. Producers that know this number only on the device
+   * set it. The address is on the device of the array, a multiple of 8, valid as long as the array,
+   * and the number is ready when the array is. `array.array.length` is then a capacity: all arrays
+   * and `buffer_sizes` describe this many rows, and the number of rows is 0 to the capacity. The
+   * contents of the rows behind the number are undefined, including their offsets, and
+   * `null_count` is 0 or -1 unless it is correct for all rows of the capacity.
+   *
+   * Only the batches of crossdock_batch_stream.get_next, and the batches that
+   * crossdock_writer.write receives for a format with CROSSDOCK_FORMAT_DEVICE_ROWS, may have such
+   * an address. In all other batches it is NULL. The consumer compares the number with the capacity
+   * before it uses the number. It reads the number only when it needs the length, because the read
+   * waits for the device. */
+  const int64_t* n_rows_device;
 } crossdock_batch;
 
 /* A foreign object and its type. `name` is the name that Python capsules with such objects have:
@@ -538,6 +551,10 @@ typedef struct crossdock_option_info {
  * inputs of formats with this flag twice: predicates have the types of the schema that it reads
  * first. */
 #define CROSSDOCK_FORMAT_FILTERS 4u
+/* The writers accept batches whose number of rows is on the device (crossdock_batch.n_rows_device)
+ * and write only these rows. Without this flag, the host reads the number and passes these rows.
+ * The host also does this if a column has another layout than values of a fixed width. */
+#define CROSSDOCK_FORMAT_DEVICE_ROWS 16u
 
 /* A format that an importer reads or an exporter writes. Valid as long as the instance. */
 typedef struct crossdock_format {

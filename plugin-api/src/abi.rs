@@ -108,6 +108,7 @@ abi! {
         buffer_sizes: *const i64,
         n_buffer_sizes: usize,
         metadata: *const c_char,
+        n_rows_device: *const i64,
     }
     struct Capsule {
         struct_size: usize,

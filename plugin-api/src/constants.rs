@@ -43,6 +43,7 @@ pub const VALIDATE_FULL: u32 = 1;
 pub const FORMAT_BYTES: u32 = 1;
 pub const FORMAT_CAPSULES: u32 = 2;
 pub const FORMAT_FILTERS: u32 = 4;
+pub const FORMAT_DEVICE_ROWS: u32 = 16;
 
 pub const READ_COLUMNS: u32 = 1;
 pub const READ_ROWS: u32 = 2;

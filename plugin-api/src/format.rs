@@ -28,6 +28,9 @@ pub struct Format {
     /// The types of the devices whose batches the plugin reads or writes, as Arrow's numbers. If
     /// the list is empty, all types are accepted.
     pub device_types: Vec<i32>,
+    /// Whether the writers accept batches whose number of rows is on the device
+    /// (`crossdock_batch.n_rows_device`). If not, the host reads this number.
+    pub device_rows: bool,
     /// The options that the format accepts.
     pub options: Vec<OptionInfo>,
 }
@@ -119,6 +122,7 @@ impl Format {
                     .collect::<Result<_>>()?,
                 extensions: texts(raw.extensions, raw.n_extensions, "extensions")?,
                 device_types: slice(raw.device_types, raw.n_device_types, "device types")?.to_vec(),
+                device_rows: raw.flags & abi::FORMAT_DEVICE_ROWS != 0,
                 options: read_options(raw)?,
             })
         }
@@ -226,6 +230,7 @@ impl FormatTable {
             flags |= if format.bytes { abi::FORMAT_BYTES } else { 0 };
             flags |= if format.filters { abi::FORMAT_FILTERS } else { 0 };
             flags |= if format.capsules.is_empty() { 0 } else { abi::FORMAT_CAPSULES };
+            flags |= if format.device_rows { abi::FORMAT_DEVICE_ROWS } else { 0 };
             table.raw.push(abi::Format {
                 struct_size: size_of::<abi::Format>(),
                 name: abi::Str::new(&format.name),

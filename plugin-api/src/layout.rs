@@ -42,7 +42,7 @@ pub fn layouts() -> Vec<StructLayout> {
         "crossdock_str" = Str { data, bytes }
         "crossdock_option" = OptionPair { key, value }
         "crossdock_device" = Device { id, type, reserved }
-        "crossdock_batch" = Batch { struct_size, array, schema, buffer_sizes, n_buffer_sizes, metadata }
+        "crossdock_batch" = Batch { struct_size, array, schema, buffer_sizes, n_buffer_sizes, metadata, n_rows_device }
         "crossdock_capsule" = Capsule { struct_size, name, pointer, release, private_data }
         "crossdock_capsules" = Capsules { struct_size, capsules, n_capsules, release, private_data }
         "crossdock_source" = Source { struct_size, bytes, name, read_at, map, retain_map, release_map, map_private, release, private_data }

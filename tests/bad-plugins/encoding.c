@@ -81,6 +81,7 @@ static crossdock_code give(crossdock_instance* instance, const crossdock_call* c
   if (lies_in) own->buffers[1] = lies_in;
   else if (code == CROSSDOCK_OK) code = base_column_fill(own, 1, values, n * 4, stream, err);
   if (code == CROSSDOCK_OK) code = base_column_give(own, stream, (int64_t)n, 0, out, err);
+  if (code == CROSSDOCK_OK && HAS(DECODED_COUNTS_ROWS)) out->n_rows_device = &out->array.array.children[0]->length;
   if (code != CROSSDOCK_OK) base_column_free(own);
   return code;
 }

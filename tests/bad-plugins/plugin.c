@@ -18,8 +18,8 @@ static const ArrowDeviceType DEVICES[] = {ARROW_DEVICE_CPU};
    .flags = CROSSDOCK_FORMAT_CAPSULES, .capsules = CAPSULES, .n_capsules = 2, .device_types = DEVICES, .n_device_types = 1}
 #define ROWS_FORMAT_ON(n_devices)                                                                                        \
   {.struct_size = sizeof(crossdock_format), .name = TEXT(ROWS), .description = TEXT("one column of 64-bit integers"),    \
-   .flags = CROSSDOCK_FORMAT_BYTES | CROSSDOCK_FORMAT_FILTERS, .magics = MAGICS, .n_magics = 1, .extensions = EXTENSIONS, \
-   .n_extensions = 1,                                                                                                    \
+   .flags = CROSSDOCK_FORMAT_BYTES | CROSSDOCK_FORMAT_FILTERS | CROSSDOCK_FORMAT_DEVICE_ROWS, .magics = MAGICS,           \
+   .n_magics = 1, .extensions = EXTENSIONS, .n_extensions = 1,                                                           \
    .device_types = DEVICES, .n_device_types = n_devices}
 #define ROWS_FORMAT ROWS_FORMAT_ON(1)
 

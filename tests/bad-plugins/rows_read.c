@@ -12,6 +12,9 @@ typedef struct condition {
   int64_t literal;
 } condition;
 
+/* A bug: a number of rows that no batch has room for. */
+static const int64_t ABOVE_CAPACITY = MAX_ROWS + 1;
+
 typedef struct reader {
   crossdock_instance* instance;
   crossdock_source source;
@@ -191,6 +194,7 @@ static crossdock_code next_frame(reader* r, const crossdock_call* call, crossdoc
   if (HAS(BUDGET_CUTS_ROWS) && call->byte_budget > 0 && n > 1) n--;
   n_given = n - ((HAS(LAST_ROW_DROPPED) || (HAS(MAPPED_ROW_DROPPED) && r->source.map)) && n > 1) + HAS(ROW_BEYOND_THE_END);
   if (code == CROSSDOCK_OK) code = base_rows_give(r->instance, call, rows, n, n_given, out, err);
+  if (code == CROSSDOCK_OK && HAS(ROWS_ABOVE_CAPACITY)) out->n_rows_device = &ABOVE_CAPACITY;
   free(rows);
   if (code == CROSSDOCK_OK && HAS(STREAM_LOST))
     code = r->instance->memory->stream_create(r->instance->memory, BASE_CPU, 0, 0, &extra, err);

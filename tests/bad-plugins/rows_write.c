@@ -102,6 +102,30 @@ static crossdock_code fetch(const writer* w, const crossdock_call* call, const s
   return code;
 }
 
+/* Reads the number of rows, which is on the device of the batch. */
+static crossdock_code count_rows(const writer* w, const crossdock_call* call, const crossdock_batch* batch, int64_t* out,
+                                 crossdock_error* err) {
+  const crossdock_memory* memory = w->memory;
+  const crossdock_device device = {batch->array.device_id, batch->array.device_type, 0};
+  const int64_t capacity = batch->array.array.length;
+  const crossdock_copy copy = {.to = out, .from = batch->n_rows_device, .bytes = sizeof *out, .to_device = BASE_CPU,
+                               .from_device = device};
+  crossdock_stream* stream = call->stream;
+  crossdock_code code = CROSSDOCK_OK;
+  if (device.type == ARROW_DEVICE_CPU) {
+    *out = *batch->n_rows_device;
+  } else {
+    if (!stream || call->device.type != device.type || call->device.id != device.id)
+      code = memory->stream_default(memory, device, &stream, err);
+    if (code == CROSSDOCK_OK) code = memory->stream_wait_raw(memory, stream, batch->array.sync_event, err);
+    if (code == CROSSDOCK_OK) code = memory->copy(memory, stream, &copy, 1, err);
+    if (code == CROSSDOCK_OK) code = memory->stream_synchronize(memory, stream, err);
+  }
+  if (code == CROSSDOCK_OK && (*out < 0 || *out > capacity))
+    code = base_fail(err, CROSSDOCK_BAD_DATA, "base-rows: the number of rows is not between 0 and the capacity");
+  return code;
+}
+
 static crossdock_code write(crossdock_writer* self, const crossdock_call* call, crossdock_batch* batch,
                             crossdock_capsules* out, crossdock_error* err) {
   writer* w = self->private_data;
@@ -110,6 +134,7 @@ static crossdock_code write(crossdock_writer* self, const crossdock_call* call, 
   struct ArrowArray on_host;
   const void* buffers[2];
   unsigned char* block = NULL;
+  int64_t length = root->length;
   crossdock_code code = base_cancelled(call, err);
   (void)out;
   if (code == CROSSDOCK_OK && !values) code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-rows: expected one column");
@@ -119,8 +144,10 @@ static crossdock_code write(crossdock_writer* self, const crossdock_call* call, 
     on_host.buffers = buffers;
     values = &on_host;
   }
-  for (int64_t row = 0; code == CROSSDOCK_OK && row < root->length; row += MAX_ROWS) {
-    const int64_t left = root->length - row;
+  if (code == CROSSDOCK_OK && CROSSDOCK_HAS(batch, n_rows_device) && batch->n_rows_device && !HAS(DEVICE_ROWS_IGNORED))
+    code = count_rows(w, call, batch, &length, err);
+  for (int64_t row = 0; code == CROSSDOCK_OK && row < length; row += MAX_ROWS) {
+    const int64_t left = length - row;
     code = write_frame(w, values, root->offset + values->offset + row, left < MAX_ROWS ? left : MAX_ROWS, err);
   }
   free(block);

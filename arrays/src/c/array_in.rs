@@ -5,13 +5,10 @@
 
 use std::ffi::c_void;
 
-use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
+use arrow_schema::{DataType, Field, SchemaRef};
 use crossdock_memory::{Buffer, Device, Error, ForeignOwner, Memory, Ready, Result, Stream};
 use crossdock_plugin_api::{Owned, abi};
 
-use super::import_schema_ref;
-use super::metadata;
-use super::plain::{is_plain, plain_columns};
 use super::streams_in::on_cpu;
 use crate::layout::{Layout, layout, shown};
 use crate::{DeviceArray, DeviceBatch, MAX_DEPTH};
@@ -20,147 +17,8 @@ use crate::{DeviceArray, DeviceBatch, MAX_DEPTH};
 /// host can visit this number of buffers in reasonable time.
 const MAX_VARIADIC: i64 = 1 << 20;
 
-/// Imports a batch that has the given schema. The producer's array is released when the last buffer
-/// of the batch is dropped. The size of a buffer stays unknown if the producer does not declare it.
-///
-/// # Errors
-///
-/// Returns an error if the struct violates a rule of the C Data or C Device interface that the host
-/// can check without reading contents, or if the batch does not match `schema`.
-pub fn import_batch(raw: Owned<abi::Batch>, schema: &SchemaRef, memory: &Memory) -> Result<DeviceBatch> {
-    import(raw, schema, memory, None)
-}
-
-/// Like [`import_batch`], for the result of a call that used `stream`. A result without an event is
-/// ready as soon as the pending work of the stream has run, as documented for
-/// `crossdock_call.stream`.
-pub fn import_result(raw: Owned<abi::Batch>, schema: &SchemaRef, stream: &Stream) -> Result<DeviceBatch> {
-    import(raw, schema, stream.memory(), Some(stream))
-}
-
-fn import(
-    raw: Owned<abi::Batch>,
-    schema: &SchemaRef,
-    memory: &Memory,
-    stream: Option<&Stream>,
-) -> Result<DeviceBatch> {
-    let ready = stream.map_or(Ok(Ready::Now), |stream| readiness_of_result(&raw.array, stream))?;
-    if raw.schema.release.is_some() {
-        // SAFETY: `Owned` holds a valid batch, so its unreleased schema is valid.
-        check_types(schema, &unsafe { import_schema_ref(&raw.schema) }?)?;
-    }
-    let plain = plain_columns(&raw, schema);
-    let raw = raw.into_raw();
-    // SAFETY: `into_raw` passed the ownership of the array and of the schema, and each is released
-    // separately.
-    let (array, _schema) = unsafe { (Owned::new(raw.array), Owned::new(raw.schema)) };
-    if let Some(addresses) = plain {
-        let batch = import_plain(array, addresses, schema, memory, &ready)?;
-        if raw.metadata.is_null() {
-            return Ok(batch);
-        }
-        // SAFETY: `raw` is the copy of a valid batch, so its metadata is valid. The metadata lives
-        // as long as the array, which `batch` keeps alive.
-        return Ok(batch.with_metadata(unsafe { metadata::read(raw.metadata) }?));
-    }
-    let root = Root::of(&array);
-    let mut reader = Reader::owning(array, memory, ready)?;
-    reader.sizes = (raw.buffer_sizes, raw.n_buffer_sizes);
-    // SAFETY: `raw` is the copy of a valid batch, so its array, sizes and metadata are valid. They
-    // live as long as the array, which the reader's owner keeps alive.
-    unsafe {
-        let batch = reader.batch(&root, schema, memory)?;
-        if raw.metadata.is_null() {
-            Ok(batch)
-        } else {
-            Ok(batch.with_metadata(metadata::read(raw.metadata)?))
-        }
-    }
-}
-
-/// Compares the schema that a batch carries with the expected schema.
-fn check_types(expected: &Schema, actual: &Schema) -> Result<()> {
-    let types = |schema: &Schema| {
-        let types = schema.fields().iter().map(|field| field.data_type().to_string());
-        types.collect::<Vec<_>>().join(", ")
-    };
-    let same = expected.fields().len() == actual.fields().len()
-        && expected
-            .fields()
-            .iter()
-            .zip(actual.fields())
-            .all(|(e, a)| e.data_type().equals_datatype(a.data_type()));
-    if same {
-        return Ok(());
-    }
-    Err(Error::bad_data(format!(
-        "the schema of a batch has [{}], expected [{}]",
-        types(actual),
-        types(expected)
-    )))
-}
-
-/// Imports a batch of plain columns. `addresses` contains, for each column, the address of the
-/// first value.
-fn import_plain(
-    array: Owned<abi::ArrowDeviceArray>,
-    addresses: Vec<u64>,
-    schema: &SchemaRef,
-    memory: &Memory,
-    ready: &Ready,
-) -> Result<DeviceBatch> {
-    let device = Device::from_arrow(array.device_type, array.device_id);
-    let len = count(array.array.length, "length")?;
-    let owner = ForeignOwner::from_peer(Foreign { _array: array, _memory: memory.clone() }, device, memory);
-    let column = |(field, address): (&FieldRef, u64)| {
-        let data_type = field.data_type();
-        let bytes = len * data_type.primitive_width().unwrap_or(0);
-        // SAFETY: the array was valid and `plain_columns` checked it, so `len` values of this type
-        // begin at `address`. The owner keeps the array alive, and the values are readable after
-        // `ready`.
-        let values = (address != 0)
-            .then(|| unsafe { Buffer::foreign(&owner, device, address, Some(bytes as u64), ready.clone()) });
-        DeviceArray {
-            data_type: data_type.clone(),
-            len,
-            offset: 0,
-            null_count: Some(0),
-            declares_no_nulls: false,
-            device: values.as_ref().map(|_| device),
-            buffers: vec![None, values],
-            children: Vec::new(),
-            dictionary: None,
-            view_sizes: None,
-            depth: 1,
-        }
-    };
-    let columns = schema.fields().iter().zip(addresses).map(column).collect();
-    DeviceBatch::from_checked_columns(schema.clone(), len, columns, device)
-}
-
-/// Checks, without importing `array`, that [`import_batch`] would accept it as a batch of `schema`.
-/// Returns whether all null counts are known.
-///
-/// # Errors
-///
-/// Returns the errors of [`import_batch`].
-pub fn check_batch_array(
-    array: &Owned<abi::ArrowDeviceArray>,
-    schema: &SchemaRef,
-    memory: &Memory,
-) -> Result<bool> {
-    if is_plain(array, schema) {
-        return Ok(true);
-    }
-    // The reader's buffers borrow `array`, and are dropped before this function returns.
-    let mut reader = Reader::borrowing(array)?;
-    // SAFETY: `Owned` holds a valid array, which stays borrowed, and `borrowing` set no sizes.
-    let batch = unsafe { reader.batch(&Root::of(array), schema, memory) }?;
-    Ok(batch.columns().iter().all(DeviceArray::has_null_counts))
-}
-
 /// Imports an array of the type of `field` from any producer of the C Device interface. See
-/// [`import_batch`].
+/// [`super::import_batch`].
 pub fn import_device_array(
     raw: Owned<abi::ArrowDeviceArray>,
     field: &Field,
@@ -173,7 +31,7 @@ pub fn import_device_array(
 }
 
 /// Imports an array of the type of `field` in host memory from any producer of the C Data
-/// interface. See [`import_batch`].
+/// interface. See [`super::import_batch`].
 pub fn import_array(raw: Owned<abi::ArrowArray>, field: &Field, memory: &Memory) -> Result<DeviceArray> {
     import_device_array(on_cpu(raw), field, memory)
 }
@@ -184,12 +42,12 @@ fn in_field(e: Error, field: &Field) -> Error {
 
 /// A bitwise copy of the outermost struct. The copy is read after the original has moved into its
 /// owner. The copy is never released.
-struct Root {
+pub(super) struct Root {
     array: std::mem::ManuallyDrop<abi::ArrowArray>,
 }
 
 impl Root {
-    fn of(raw: &Owned<abi::ArrowDeviceArray>) -> Self {
+    pub(super) fn of(raw: &Owned<abi::ArrowDeviceArray>) -> Self {
         // SAFETY: `raw` is a valid struct; `abi::ArrowArray` has no `Drop`, and the copy's
         // `release` is never called.
         Self { array: std::mem::ManuallyDrop::new(unsafe { std::ptr::read(&raw.array) }) }
@@ -198,9 +56,9 @@ impl Root {
 
 /// Releases an imported array when dropped. The field `_memory` is dropped after the array, because
 /// the producer's release callback may use the host's memory.
-struct Foreign {
-    _array: Owned<abi::ArrowDeviceArray>,
-    _memory: Memory,
+pub(super) struct Foreign {
+    pub(super) _array: Owned<abi::ArrowDeviceArray>,
+    pub(super) _memory: Memory,
 }
 
 // SAFETY: a shared reference gives no access to the fields, and Arrow allows a release on any
@@ -210,17 +68,17 @@ unsafe impl Sync for Foreign {}
 /// The buffers of an array. `None` means that the pointer is NULL.
 type Slots = Vec<Option<Buffer>>;
 
-struct Reader {
+pub(super) struct Reader {
     owner: ForeignOwner,
-    device: Device,
+    pub(super) device: Device,
     ready: Ready,
     sizes: (*const i64, usize),
     next_size: usize,
 }
 
 /// The device of an unreleased array.
-fn checked_device(raw: &Owned<abi::ArrowDeviceArray>) -> Result<Device> {
-    if raw.is_released() {
+fn checked_device(raw: &abi::ArrowDeviceArray) -> Result<Device> {
+    if raw.array.release.is_none() {
         return Err(Error::invalid_argument("an array is released already (its release is NULL)"));
     }
     let device = Device::from_arrow(raw.device_type, raw.device_id);
@@ -253,7 +111,7 @@ fn checked_device(raw: &Owned<abi::ArrowDeviceArray>) -> Result<Device> {
 /// event needs only this event, so the function returns `Ready::Now`. If `stream` belongs to
 /// another device, the default stream of the array's device determines the state. If the array's
 /// device has no default stream, the call gave this device no work, and the result is ready.
-fn readiness_of_result(array: &abi::ArrowDeviceArray, stream: &Stream) -> Result<Ready> {
+pub(super) fn readiness_of_result(array: &abi::ArrowDeviceArray, stream: &Stream) -> Result<Ready> {
     let device = Device::from_arrow(array.device_type, array.device_id);
     let on_stream = match array.device_type {
         _ if !array.sync_event.is_null() => return Ok(Ready::Now),
@@ -271,7 +129,7 @@ fn readiness_of_result(array: &abi::ArrowDeviceArray, stream: &Stream) -> Result
 impl Reader {
     /// Creates a reader whose buffers keep the array alive. If the array has no event, its buffers
     /// are readable after `ready`.
-    fn owning(raw: Owned<abi::ArrowDeviceArray>, memory: &Memory, ready: Ready) -> Result<Self> {
+    pub(super) fn owning(raw: Owned<abi::ArrowDeviceArray>, memory: &Memory, ready: Ready) -> Result<Self> {
         let device = checked_device(&raw)?;
         let sync_event = raw.sync_event;
         let owner = ForeignOwner::from_peer(Foreign { _array: raw, _memory: memory.clone() }, device, memory);
@@ -286,19 +144,51 @@ impl Reader {
     }
 
     /// Creates a reader that borrows the array.
-    fn borrowing(raw: &Owned<abi::ArrowDeviceArray>) -> Result<Self> {
+    ///
+    /// # Safety
+    /// `raw` is a valid array, and stays borrowed while the reader and its buffers are in use.
+    pub(super) unsafe fn borrowing(raw: &abi::ArrowDeviceArray) -> Result<Self> {
         let device = checked_device(raw)?;
         let owner = ForeignOwner::new(());
-        // SAFETY: `Owned` holds a valid array, whose event lives as long as the array. `raw` stays
-        // borrowed while the reader is in use.
+        // SAFETY: the event of a valid array lives as long as the array, which the caller keeps
+        // borrowed.
         let ready = unsafe { Ready::from_sync_event(raw.sync_event, &owner) };
         Ok(Self { owner, device, ready, sizes: (std::ptr::null(), 0), next_size: 0 })
+    }
+
+    /// Sets the table of buffer sizes of the array's batch.
+    pub(super) fn set_sizes(&mut self, sizes: *const i64, n: usize) {
+        self.sizes = (sizes, n);
+    }
+
+    /// The counter of a batch's rows; `None` if `address` is NULL.
+    ///
+    /// # Safety
+    /// `address` is the `n_rows_device` of a valid batch, and `self.owner` keeps its array alive.
+    pub(super) unsafe fn counter(&self, address: *const i64) -> Result<Option<Buffer>> {
+        if address.is_null() {
+            return Ok(None);
+        }
+        let address = address as u64;
+        if !address.is_multiple_of(8) || address > i64::MAX as u64 - 8 {
+            return Err(Error::bad_data(format!(
+                "the counter of a batch's rows is at {address:#x}, expected a multiple of 8 in the address space"
+            )));
+        }
+        // SAFETY: the counter of a valid batch is an integer of 8 bytes on the array's device. It
+        // is ready with the array and lives as long as the array, which the owner keeps alive.
+        Ok(Some(unsafe { Buffer::foreign(&self.owner, self.device, address, Some(8), self.ready.clone()) }))
     }
 
     /// # Safety
     /// `root` is a valid array that `self.owner` keeps alive, and `self.sizes` are its buffer
     /// sizes.
-    unsafe fn batch(&mut self, root: &Root, schema: &SchemaRef, memory: &Memory) -> Result<DeviceBatch> {
+    pub(super) unsafe fn batch(
+        &mut self,
+        root: &Root,
+        schema: &SchemaRef,
+        memory: &Memory,
+    ) -> Result<DeviceBatch> {
         let raw = &root.array;
         let root_type = DataType::Struct(schema.fields().clone());
         // SAFETY: the caller guarantees that `root` is valid, that `self.owner` keeps it alive, and
@@ -547,6 +437,6 @@ impl Reader {
     }
 }
 
-fn count(n: i64, what: &str) -> Result<usize> {
+pub(super) fn count(n: i64, what: &str) -> Result<usize> {
     usize::try_from(n).map_err(|_| Error::bad_data(format!("an array's {what} is {n}, expected 0 or more")))
 }

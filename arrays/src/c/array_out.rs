@@ -12,7 +12,7 @@ use super::prepare::{Prepared, needs_own_sizes, variadic_sizes};
 use super::schema_out::export_schema;
 use crate::layout::BufferKind;
 use crate::metadata::pairs;
-use crate::{DeviceArray, DeviceBatch};
+use crate::{DeviceArray, DeviceBatch, PendingBatch};
 
 /// Exports a batch to the host, to a plugin, or to another process of this host. The exported batch
 /// has exact null counts and the table of buffer sizes, and it shares the buffers until it is
@@ -21,7 +21,22 @@ use crate::{DeviceArray, DeviceBatch};
 ///
 /// For other consumers, see [`export_batch_to_external`].
 pub fn export_batch(batch: &DeviceBatch, with_schema: bool, stream: &Stream) -> Result<Owned<abi::Batch>> {
-    export(batch, with_schema, stream, false)
+    export(batch, None, with_schema, stream, false)
+}
+
+/// Like [`export_batch`], for a consumer of batches whose number of rows is on the device
+/// (`n_rows_device`). The host does not read this number. The columns must have a fixed width,
+/// because the export reads offsets of columns without it.
+///
+/// # Errors
+///
+/// Internal if a column has no fixed width.
+pub fn export_pending(batch: &PendingBatch, stream: &Stream, to_external: bool) -> Result<Owned<abi::Batch>> {
+    let counter = batch.counter();
+    if counter.is_some() && !batch.has_fixed_width() {
+        return Err(Error::internal("only columns of a fixed width can be exported with a counter of rows"));
+    }
+    export(batch.padded(), counter, false, stream, to_external)
 }
 
 /// Like [`export_batch`], for an external consumer, which may release the batch while the
@@ -31,16 +46,18 @@ pub fn export_batch_to_external(
     with_schema: bool,
     stream: &Stream,
 ) -> Result<Owned<abi::Batch>> {
-    export(batch, with_schema, stream, true)
+    export(batch, None, with_schema, stream, true)
 }
 
 fn export(
     batch: &DeviceBatch,
+    counter: Option<&Buffer>,
     with_schema: bool,
     stream: &Stream,
     to_external: bool,
 ) -> Result<Owned<abi::Batch>> {
     if !with_schema
+        && counter.is_none()
         && batch.metadata().is_empty()
         && let Some(plain) = export_plain_batch(batch, to_external)
     {
@@ -48,7 +65,7 @@ fn export(
     }
     let columns: Vec<&DeviceArray> = batch.columns().iter().collect();
     let device = batch.device();
-    let (mut prepared, mut size, ready) = Prepared::new(&columns, device, stream)?;
+    let (mut prepared, mut size, ready) = Prepared::new(&columns, counter, device, stream)?;
     if to_external {
         prepared.mark_exported();
     }
@@ -73,6 +90,7 @@ fn export(
     let metadata = &out.prepared.metadata;
     raw.metadata = if metadata.is_empty() { std::ptr::null() } else { metadata.as_ptr().cast() };
     raw.array = finish(out, root, device, ready);
+    raw.n_rows_device = counter.map_or(std::ptr::null(), |counter| counter.address() as *const i64);
     raw.buffer_sizes = buffer_sizes;
     raw.n_buffer_sizes = n_buffer_sizes;
     // SAFETY: all fields of the struct are set, and the release of its array frees the arena.
@@ -89,7 +107,7 @@ fn export(
 /// Exports one array to any consumer of the C Device interface. See [`export_batch`].
 pub fn export_device_array(array: &DeviceArray, stream: &Stream) -> Result<Owned<abi::ArrowDeviceArray>> {
     let device = array.device();
-    let (prepared, size, ready) = Prepared::new(&[array], device, stream)?;
+    let (prepared, size, ready) = Prepared::new(&[array], None, device, stream)?;
     prepared.mark_exported();
     let mut out = Out { builder: Builder::new(size), prepared, on_cpu: device == Device::CPU };
     let mut root = abi::ArrowArray::default();

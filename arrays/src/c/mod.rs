@@ -3,6 +3,7 @@
 mod arena;
 mod array_in;
 mod array_out;
+mod batch_in;
 mod last_offsets;
 mod metadata;
 mod plain;
@@ -12,8 +13,13 @@ mod schema_out;
 mod streams_in;
 mod streams_out;
 
-pub use array_in::{check_batch_array, import_array, import_batch, import_device_array, import_result};
-pub use array_out::{export_array, export_batch, export_batch_to_external, export_device_array};
+pub use array_in::{import_array, import_device_array};
+pub use array_out::{
+    export_array, export_batch, export_batch_to_external, export_device_array, export_pending,
+};
+pub use batch_in::{
+    check_batch_array, count_rows, import_batch, import_pending, import_pending_result, import_result,
+};
 pub use last_offsets::check_last_offsets;
 pub use plain::{export_plain, plain_values};
 pub use schema_in::{

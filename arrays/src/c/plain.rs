@@ -26,6 +26,7 @@ pub fn plain_values(
         && batch.array.sync_event.is_null();
     let is_unsliced = root.length >= 0 && root.offset == 0 && root.n_buffers == 1 && root.null_count == 0;
     if !(is_ready_here
+        && batch.n_rows_device.is_null()
         && root.release.is_some()
         && is_unsliced
         && root.n_children == widths.len() as i64

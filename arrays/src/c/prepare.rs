@@ -25,10 +25,12 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Prepares the arrays of one batch on `device`. Launches kernels or blocks only if a null
-    /// count is unknown, if buffers have different events, or if CPU buffers are not ready yet.
+    /// Prepares the arrays of one batch on `device`, and the counter of its rows. Launches kernels
+    /// or blocks only if a null count is unknown, if buffers have different events, or if CPU
+    /// buffers are not ready yet.
     pub(super) fn new(
         arrays: &[&DeviceArray],
+        counter: Option<&Buffer>,
         device: Device,
         stream: &Stream,
     ) -> Result<(Self, Size, Ready)> {
@@ -36,6 +38,8 @@ impl Prepared {
         for array in arrays {
             array.walk(&mut |node| survey.visit(node))?;
         }
+        survey.events.extend(counter.map(Buffer::ready).filter(|ready| !ready.is_now()));
+        survey.buffers.extend(counter.cloned());
         let zero = match survey.empty_offsets && device != Device::CPU {
             true => Some(zero_on(device, stream)?),
             false => None,

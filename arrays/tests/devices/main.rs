@@ -10,6 +10,7 @@ mod every_type;
 mod filter;
 mod launches;
 mod lifetimes;
+mod pending;
 mod printing;
 mod take;
 mod validation;

@@ -255,6 +255,42 @@ static void reads_and_writes_on_the_untouchable_device(void) {
   end(host, session);
 }
 
+/* The plugin's batch has a capacity of five rows, and its number of rows is on the device. */
+static void number_of_rows_stays_on_the_device_if_it_is_requested(void) {
+  crossdock_str path = crossdock_text(getenv("BAD_CITIZEN"));
+  crossdock_host_settings settings = {.struct_size = sizeof settings, .plugins = &path, .n_plugins = 1};
+  settings.flags = CROSSDOCK_HOST_ONLY_GIVEN;
+  crossdock_host_handle* host = NULL;
+  OK(crossdock_host_create(&settings, &host, ERR));
+  crossdock_session* session = new_session(host);
+  crossdock_read_settings read = {.struct_size = sizeof read};
+  for (uint32_t flags = 0; flags <= CROSSDOCK_READ_DEVICE_ROWS; flags += CROSSDOCK_READ_DEVICE_ROWS) {
+    crossdock_batch_stream stream = STREAM;
+    read.flags = flags;
+    read.format = crossdock_text("three-of-five");
+    OK(crossdock_session_read_bytes(session, "", 0, NULL, NULL, &read, &stream, ERR));
+    crossdock_batch batch = BATCH;
+    OK(stream.get_next(&stream, NULL, &batch, ERR));
+    CHECK(batch.array.array.length == (flags ? 5 : 3) && !batch.n_rows_device == !flags);
+    uint64_t rows = 0;
+    OK(crossdock_session_count_rows(session, &batch, &rows, ERR));
+    CHECK(rows == 3);
+    batch.array.array.release(&batch.array.array);
+    stream.release(&stream);
+    read.format = crossdock_text("six-of-five");
+    OK(crossdock_session_read_bytes(session, "", 0, NULL, NULL, &read, &stream, ERR));
+    if (!flags) {
+      FAILS(CROSSDOCK_BAD_DATA, "is 6, expected 0 to 5", stream.get_next(&stream, NULL, &batch, ERR));
+    } else {
+      OK(stream.get_next(&stream, NULL, &batch, ERR));
+      FAILS(CROSSDOCK_BAD_DATA, "is 6, expected 0 to 5", crossdock_session_count_rows(session, &batch, &rows, ERR));
+      batch.array.array.release(&batch.array.array);
+    }
+    stream.release(&stream);
+  }
+  end(host, session);
+}
+
 const struct test_case lifetime_cases[] = {
     {"objects_may_be_released_in_any_order", objects_may_be_released_in_any_order},
     {"streams_and_writers_outlive_their_session_and_host", streams_and_writers_outlive_their_session_and_host},
@@ -265,5 +301,6 @@ const struct test_case lifetime_cases[] = {
     {"rejects_out_parameters_that_are_too_short", rejects_out_parameters_that_are_too_short},
     {"panic_in_a_plugin_is_an_error", panic_in_a_plugin_is_an_error},
     {"reads_and_writes_on_the_untouchable_device", reads_and_writes_on_the_untouchable_device},
+    {"number_of_rows_stays_on_the_device_if_it_is_requested", number_of_rows_stays_on_the_device_if_it_is_requested},
     {NULL, NULL},
 };

@@ -106,6 +106,41 @@ static void batch_may_have_the_same_schema(void) {
   done();
 }
 
+/* The number of rows is read where it is needed, and compared with the capacity. */
+static void batch_has_its_number_of_rows_on_the_device(void) {
+  begin();
+  static const int64_t two = 2, four = 4, negative = -1;
+  static const int64_t* const wrong[] = {&four, &negative};
+  const char* path = in_folder("counted.arrow");
+  crossdock_writer writer = WRITER;
+  OK(crossdock_session_write_path(session, crossdock_text(path), &schema, NULL, &writer, ERR));
+  crossdock_batch batch = make_batch(numbers, 3);
+  batch.n_rows_device = &two;
+  uint64_t rows = 0;
+  OK(crossdock_session_count_rows(session, &batch, &rows, ERR));
+  CHECK(rows == 2 && batch.array.array.release);
+  OK(writer.write(&writer, NULL, &batch, NULL, ERR));
+  OK(writer.finish(&writer, NULL, NULL, ERR));
+  writer.release(&writer);
+  CHECK(rows_of(session, path) == 2);
+  for (int i = 0; i < 2; i++) {
+    batch = make_batch(numbers, 3);
+    batch.n_rows_device = wrong[i];
+    FAILS(CROSSDOCK_BAD_DATA, i ? "is -1, expected 0 to 3" : "is 4, expected 0 to 3",
+          crossdock_session_count_rows(session, &batch, &rows, ERR));
+    OK(crossdock_session_write_path(session, crossdock_text(path), &schema, NULL, &writer, ERR));
+    FAILS(CROSSDOCK_BAD_DATA, "expected 0 to 3", writer.write(&writer, NULL, &batch, NULL, ERR));
+    writer.release(&writer);
+  }
+  batch = make_batch(numbers, 3);
+  OK(crossdock_session_count_rows(session, &batch, &rows, ERR));
+  CHECK(rows == 3);
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "out is NULL", crossdock_session_count_rows(session, &batch, NULL, ERR));
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "NULL", crossdock_session_count_rows(session, NULL, &rows, ERR));
+  batch.array.array.release(&batch.array.array);
+  done();
+}
+
 static void reports_why_an_output_cannot_be_written(void) {
   begin();
   crossdock_writer writer = WRITER;
@@ -350,6 +385,7 @@ const struct test_case write_cases[] = {
     {"writer_released_early_leaves_no_file", writer_released_early_leaves_no_file},
     {"failed_write_abandons_the_file", failed_write_abandons_the_file},
     {"batch_may_have_the_same_schema", batch_may_have_the_same_schema},
+    {"batch_has_its_number_of_rows_on_the_device", batch_has_its_number_of_rows_on_the_device},
     {"reports_why_an_output_cannot_be_written", reports_why_an_output_cannot_be_written},
     {"sink_receives_the_same_bytes_as_a_file", sink_receives_the_same_bytes_as_a_file},
     {"error_of_a_sink_is_returned", error_of_a_sink_is_returned},

@@ -117,6 +117,7 @@ cases! {
     writer_released_early_leaves_no_file
     failed_write_abandons_the_file
     batch_may_have_the_same_schema
+    batch_has_its_number_of_rows_on_the_device
     reports_why_an_output_cannot_be_written
     sink_receives_the_same_bytes_as_a_file
     error_of_a_sink_is_returned
@@ -137,6 +138,7 @@ cases! {
     rejects_out_parameters_that_are_too_short
     panic_in_a_plugin_is_an_error
     reads_and_writes_on_the_untouchable_device
+    number_of_rows_stays_on_the_device_if_it_is_requested
 }
 
 #[test]

@@ -105,6 +105,7 @@ fn assertions() -> String {
         ("CANDIDATE_REFUSED", abi::CANDIDATE_REFUSED),
         ("CANDIDATE_SHADOWED", abi::CANDIDATE_SHADOWED),
         ("READ_LIMIT", abi::READ_LIMIT),
+        ("READ_DEVICE_ROWS", abi::READ_DEVICE_ROWS),
         ("SESSION_VALIDATE", abi::SESSION_VALIDATE),
     ] {
         writeln!(unit, "HOLDS(CROSSDOCK_{name} == {value}u, \"{name}\");").unwrap();

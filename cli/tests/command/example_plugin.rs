@@ -204,7 +204,7 @@ fn plugins_command_lists_formats_options_and_encodings() {
     let plugin = &listed["plugins"][0];
     assert_eq!(plugin["decodes"], json!(["example.scaled"]));
     assert_eq!((&plugin["isolated"], &plugin["status"]), (&json!(false), &json!("chosen")));
-    assert_eq!(plugin["reads"][0]["endings"], json!([".csv"]));
+    assert_eq!(plugin["reads"][0]["extensions"], json!([".csv"]));
     let keys = plugin["reads"][0]["options"].as_array().unwrap().iter().map(|option| &option["key"]);
     assert_eq!(keys.collect::<Vec<_>>(), ["delimiter", "types"]);
     assert_eq!(plugin["writes"][0]["options"].as_array().unwrap().len(), 1);

@@ -265,6 +265,10 @@ fn decode_node(
         Ok(tracing_hooks::batch(batch, account, Producer::Plugin))
     };
     let raw = account.trace_host_call("encoding.decode", decode).map_err(context)?;
+    if !raw.n_rows_device.is_null() {
+        let wrong = "a decoded batch has a number of rows on the device, expected n_rows_device NULL";
+        return Err(context(ApiError::internal(wrong)));
+    }
     let (raw, charge_slot) = foreign_memory::with_charge_slot(raw, is_charged);
     let batch = import_result(raw, schema, &own_stream).map_err(context)?;
     if let Some(slot) = charge_slot {

@@ -7,6 +7,7 @@ mod conform;
 mod decode;
 mod device;
 mod files;
+mod pending;
 mod show;
 
 use arrow_schema::SchemaRef;
@@ -15,6 +16,7 @@ use crossdock_plugin_api::{Device, Error as ApiError};
 
 pub use column::{ColumnSlice, Native, Validity, Values};
 pub use files::IpcForm;
+pub use pending::PendingTable;
 pub use show::Shown;
 
 use crate::error::{Error, Result};

@@ -1,12 +1,15 @@
-//! A linked-in plugin in Rust, with four formats:
+//! A linked-in plugin in Rust, with five formats:
 //!
 //! - `mini`: the bytes `MINI`, then `i32` values, in batches of four;
 //! - `mini-capsules`: device arrays in capsules;
 //! - `mini-of-host`: the bytes `HOST` and the same values, only in host memory;
+//! - `mini-padded`: the bytes `PADD` and the same values, in batches with two more rows of padding,
+//!   whose number of rows is on the device;
 //! - `mini-odd`, read only: the bytes `ODD!`; no rows, and columns that some formats reject.
 //!
 //! Writing the value -666 fails. Writing the value -667 panics, and so does writing capsules of a
-//! column named "panic". Reading a batch of one value from capsules returns no batch.
+//! column named "panic". Reading a batch of one value from capsules returns no batch. If the first
+//! value of a padded batch is -668, its number of rows is 99.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, Ordering};
@@ -20,10 +23,13 @@ use crossdock::api::{
 use crossdock::discovery::Search;
 use crossdock::load::LinkedPlugin;
 use crossdock_arrays::{
-    DeviceArray, DeviceBatch, batch_schema, export_batch, export_schema, import_batch, import_schema,
-    import_schema_ref,
+    DeviceArray, DeviceBatch, IntType, PendingBatch, batch_schema, export_batch, export_pending,
+    export_schema, import_batch, import_schema, import_schema_ref,
 };
 use crossdock_memory::{Memory, Stream};
+
+/// The number of batches in this process that were written with their number of rows on the device.
+pub static COUNTERS_WRITTEN: AtomicIsize = AtomicIsize::new(0);
 
 /// The number of instances in this process.
 pub static ALIVE: AtomicIsize = AtomicIsize::new(0);
@@ -102,9 +108,16 @@ impl Plugin for Mini {
             device_types: vec![abi::DEVICE_CPU],
             ..Format::new("mini-of-host", "i32 values, from and to host memory")
         };
+        let padded = Format {
+            bytes: true,
+            magics: vec![(0, b"PADD".to_vec())],
+            extensions: vec![".minip".into()],
+            device_rows: true,
+            ..Format::new("mini-padded", "i32 values and padding")
+        };
         let odd =
             Format { bytes: true, magics: vec![(0, b"ODD!".to_vec())], ..Format::new("mini-odd", "columns") };
-        let written = vec![mini, capsules, of_host];
+        let written = vec![mini, capsules, of_host, padded];
         let read = written.iter().cloned().chain([odd]).collect();
         Ok(Self { memory: Memory::from_host(&host)?, read, written })
     }
@@ -149,6 +162,7 @@ impl Importer for Mini {
                 stream: self.stream(call, format)?,
                 source,
                 offset: 4,
+                is_padded: format == "mini-padded",
             })),
             Input::Capsules(capsules) => {
                 let mut capsules = capsules.into_iter();
@@ -167,6 +181,7 @@ struct Values {
     stream: Stream,
     source: Source,
     offset: u64,
+    is_padded: bool,
 }
 
 impl BatchStream for Values {
@@ -186,14 +201,28 @@ impl BatchStream for Values {
         }
         self.offset += n as u64;
         call.progress(self.offset, self.source.len().unwrap_or(0));
-        let buffer = self.memory.alloc_with(&self.stream, n, |to| {
-            to.copy_from_slice(&bytes[..n]);
+        let capacity = if self.is_padded { n + 8 } else { n };
+        let buffer = self.memory.alloc_with(&self.stream, capacity, |to| {
+            to.fill(0x7f);
+            to[..n].copy_from_slice(&bytes[..n]);
             Ok(())
         })?;
         let buffers = vec![None, Some(buffer.freeze(&self.stream)?)];
-        let array = DeviceArray::try_new(DataType::Int32, n / 4, 0, Some(0), buffers, Vec::new(), None)?;
-        let batch = DeviceBatch::try_new(schema(), n / 4, vec![array])?;
-        export_batch(&batch, false, &self.stream).map(Some)
+        let (len, int32) = (capacity / 4, DataType::Int32);
+        let array = DeviceArray::try_new(int32, len, 0, Some(0), buffers, Vec::new(), None)?;
+        let batch = DeviceBatch::try_new(schema(), len, vec![array])?;
+        if !self.is_padded {
+            return export_batch(&batch, false, &self.stream).map(Some);
+        }
+        let rows = if bytes[..4] == (-668i32).to_le_bytes() { 99 } else { n as i32 / 4 };
+        let counter = self.memory.alloc_with(&self.stream, 4, |to| {
+            to.copy_from_slice(&rows.to_ne_bytes());
+            Ok(())
+        })?;
+        let int32 = IntType { width_bytes: 4, signed: true };
+        let counter = counter.freeze(&self.stream)?;
+        let pending = PendingBatch::try_new(batch, &counter, int32, &self.stream)?;
+        export_pending(&pending, &self.stream, false).map(Some)
     }
 }
 
@@ -279,7 +308,11 @@ impl Exporter for Mini {
         let mut writer =
             MiniWriter { memory: self.memory.clone(), stream: self.stream(call, format)?, schema, sink };
         if let Some(sink) = &mut writer.sink {
-            sink.write(if format == "mini-of-host" { b"HOST" } else { b"MINI" })?;
+            sink.write(match format {
+                "mini-of-host" => b"HOST",
+                "mini-padded" => b"PADD",
+                _ => b"MINI",
+            })?;
         }
         Ok(Box::new(writer))
     }
@@ -303,6 +336,7 @@ impl BatchWriter for MiniWriter {
             let array = unsafe { Owned::take(&mut raw.array) };
             return Ok(vec![Capsule::new(export_schema(&self.schema)?), Capsule::new(array)]);
         };
+        COUNTERS_WRITTEN.fetch_add(isize::from(!batch.n_rows_device.is_null()), Ordering::SeqCst);
         let batch = import_batch(batch, &self.schema, &self.memory)?;
         for column in batch.columns() {
             let Some(buffer) = column.buffers()[1].clone().filter(|_| !column.is_empty()) else { continue };

@@ -5,6 +5,7 @@
 mod common;
 mod convert;
 mod kernels;
+mod pending;
 mod scans;
 mod tables;
 mod trace;

@@ -490,6 +490,8 @@ impl From<FormatParts> for Format {
             magics: parts.magics,
             extensions: parts.extensions,
             device_types: parts.device_types,
+            // Messages have no counters: the host reads the number of rows first.
+            device_rows: false,
             options: parts.options.into_iter().map(option).collect(),
         }
     }

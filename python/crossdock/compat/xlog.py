@@ -78,10 +78,12 @@ def export_arrow_device(
     *,
     names: Sequence[str] | None = None,
     symbols: Iterable[str] = (),
+    num_rows: Any = None,
 ) -> object:
     """Exports tensors of equal length as one capsule `arrow_device_array`. Accepts the arguments of
-    `table`."""
-    return _native.xlog_capsule(table(columns, device, memory_mb, names=names, symbols=symbols))
+    `table`. Arrow's struct has no counter, so the call waits for `num_rows`."""
+    opened = table(columns, device, memory_mb, names=names, symbols=symbols, num_rows=num_rows)
+    return _native.xlog_capsule(opened)
 
 
 def table(
@@ -91,6 +93,7 @@ def table(
     *,
     names: Sequence[str] | None = None,
     symbols: Iterable[str] = (),
+    num_rows: Any = None,
 ) -> Table:
     """Imports tensors of equal length as a table, zero-copy if they are on the device. Booleans are converted
     to Arrow booleans, which have one bit each.
@@ -98,6 +101,8 @@ def table(
     columns: a list of tensors, or a dict of them by name.
     names: the names of the columns of a list; None: col_0, col_1, ...
     symbols: names of columns of symbols. They must be UInt32, and get the metadata SYMBOL.
+    num_rows: the number of rows on the device, a tensor of one integer, such as XLOG's row count; None: the
+    length of the tensors. The number is read when the length of the table is first needed.
     """
     tensors = list(columns.values()) if hasattr(columns, "values") else list(columns)
     if not tensors:
@@ -110,10 +115,14 @@ def table(
     if repeated:
         raise UsageError(f"names: {repeated[0]!r} is repeated")
     opened = session(device, memory_mb)
-    imported = opened.from_dlpack({name: _tensor(opened, tensor) for name, tensor in zip(names, tensors)}, bools="bits")
+    imported = opened.from_dlpack(
+        {name: _tensor(opened, tensor) for name, tensor in zip(names, tensors)},
+        bools="bits",
+        num_rows=None if num_rows is None else _tensor(opened, num_rows),
+    )
     symbols = list(symbols)
     for name in symbols:
-        kind = imported[name].type
+        kind = imported.schema[name].type
         if kind != "UInt32":
             raise UsageError(f"symbols: column {name!r}: expected UInt32, got {kind}")
     return _native.xlog_with_metadata(imported, {name: SYMBOL for name in symbols}) if symbols else imported

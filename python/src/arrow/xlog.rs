@@ -6,7 +6,6 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use arrow_schema::{Schema as ArrowSchema, SchemaRef};
-use crossdock::Table as HostTable;
 use crossdock_arrays::export_schema;
 use crossdock_plugin_api::{CapsuleObject, Owned, abi};
 use pyo3::ffi;
@@ -106,18 +105,15 @@ pub fn xlog_with_metadata(
     metadata: BTreeMap<String, HashMap<String, String>>,
     py: Python<'_>,
 ) -> PyResult<Table> {
-    let host = table.table()?;
-    let mut fields: Vec<_> = host.schema().fields().iter().map(|field| field.as_ref().clone()).collect();
+    let schema = table.host_schema()?;
+    let mut fields: Vec<_> = schema.fields().iter().map(|field| field.as_ref().clone()).collect();
     for (name, more) in metadata {
-        let index = index_of(host.schema(), pyo3::types::PyString::new(py, &name).as_any())?;
+        let index = index_of(schema, pyo3::types::PyString::new(py, &name).as_any())?;
         if let Some(field) = fields.get_mut(index) {
             let mut all = field.metadata().clone();
             all.extend(more);
             field.set_metadata(all);
         }
     }
-    let schema = Arc::new(ArrowSchema::new_with_metadata(fields, host.schema().metadata().clone()));
-    let batches = host.batches().iter().map(|batch| batch.clone().with_schema(schema.clone()));
-    let batches = batches.collect::<crossdock_plugin_api::Result<_>>().or_raise()?;
-    table.with(HostTable::from_batches(host.session(), schema, batches).or_raise()?)
+    table.with_schema(&Arc::new(ArrowSchema::new_with_metadata(fields, schema.metadata().clone())))
 }

@@ -13,11 +13,12 @@ use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use crate::arrow::capsules::take;
 use crate::dlpack::import_in_place::{InPlace, plain};
 use crate::dlpack::producer::{ImportedTensor, import_tensor};
+use crate::dlpack::row_counter;
 use crate::dlpack::tensor::Managed;
 use crate::objects::column::Column;
 use crate::objects::session::Shared;
 use crate::objects::table::Table;
-use crate::runtime::errors::{OrRaise, from_host, usage};
+use crate::runtime::errors::{OrRaise, from_host, usage, with_context};
 use crate::runtime::process::{begin, detach};
 use crate::runtime::warnings;
 use crate::runtime::work::reading;
@@ -30,6 +31,8 @@ pub struct ImportOptions<'a, 'py> {
     pub bools: Option<&'a str>,
     /// Boolean tensors in the structure of the tensors to import. True marks a null row.
     pub masks: Option<&'a Bound<'py, PyAny>>,
+    /// The number of rows, one integer on the session's device.
+    pub num_rows: Option<&'a Bound<'py, PyAny>>,
 }
 
 /// Imports one tensor as a column, or a list or dict of tensors as a table.
@@ -45,9 +48,13 @@ pub fn from_dlpack<'py>(
             "bools: the schema determines the type of booleans (bool or arrow.bool8): pass either schema or bools",
         ));
     }
-    let no_arguments = arguments.schema.is_none() && arguments.bools.is_none() && arguments.masks.is_none();
     let is_table =
         x.is_instance_of::<PyDict>() || x.is_instance_of::<PyList>() || x.is_instance_of::<PyTuple>();
+    if arguments.num_rows.is_some() && !is_table {
+        return Err(usage("num_rows: expected a list or a dict of tensors, which become a table"));
+    }
+    let counter = arguments.num_rows.map(|object| row_counter::import(py, &shared, object)).transpose()?;
+    let no_arguments = arguments.schema.is_none() && arguments.bools.is_none() && arguments.masks.is_none();
     if no_arguments && !is_table {
         let imported = import_tensor(py, &shared, x)?;
         let column = column_of(py, shared, imported)?;
@@ -82,6 +89,10 @@ pub fn from_dlpack<'py>(
     let table =
         reading(py, || read_columns(&shared, imported, schema.as_deref(), names.as_deref(), &options))?;
     let table = warnings::after(py, table)?;
+    if let Some(counter) = counter {
+        let pending = counter.add_to(py, &shared, &table)?;
+        return Ok(Bound::new(py, Table::pending(pending, shared))?.into_any());
+    }
     if is_table {
         return Ok(Bound::new(py, Table::new(table, shared))?.into_any());
     }
@@ -156,23 +167,6 @@ fn collect_masks<'py>(
         return Err(usage(format!("masks: expected one mask for each of {tensors} tensors, got {masks}")));
     }
     Ok(masks)
-}
-
-/// Prefixes an exception's message with the name of the column. The exception object stays the
-/// same.
-fn with_context(py: Python<'_>, what: &str, error: PyErr) -> PyErr {
-    let value = error.value(py);
-    let add_context = || -> PyResult<()> {
-        let arguments = value.getattr("args")?.cast_into::<PyTuple>()?;
-        match arguments.get_item(0).ok().and_then(|message| message.cast_into::<PyString>().ok()) {
-            Some(message) if arguments.len() == 1 => value.setattr("args", (format!("{what}: {message}"),)),
-            // The arguments are not a single message, so the context is added as a note.
-            _ => value.call_method1("add_note", (what,)).map(drop),
-        }
-    };
-    // An exception whose arguments cannot be changed is raised without the context.
-    let _ = add_context();
-    error
 }
 
 /// Reads tensors as one table. Tensors on different devices are read one by one and moved to the

@@ -10,5 +10,6 @@ pub mod formats;
 pub mod import;
 pub mod import_in_place;
 pub mod producer;
+pub mod row_counter;
 pub mod tensor;
 pub mod torch;

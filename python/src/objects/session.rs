@@ -220,19 +220,25 @@ impl Session {
     /// bools: "bytes" (default, in place) or "bits". Not allowed together with `schema`, which
     /// determines the type of booleans.
     /// masks: boolean tensors in the structure of `x`; True marks a null row.
+    /// num_rows: for a list or a dict: the number of rows, if only the device knows it. A tensor of
+    /// one integer (int32, uint32, int64 or uint64) on the session's device, as `x` accepts it. The
+    /// length of the tensors is then the capacity of the table, and the number is read when the
+    /// table's length is first needed. See `Table.capacity`.
     ///
     /// A torch tensor that requires gradients, or that has the negative or the conjugate bit set,
     /// raises a BufferError, because its memory does not hold its values: pass `tensor.detach()`,
     /// `tensor.resolve_neg()` or `tensor.resolve_conj()`.
-    #[pyo3(signature = (x, schema=None, *, bools=None, masks=None))]
+    #[pyo3(signature = (x, schema=None, *, bools=None, masks=None, num_rows=None))]
     fn from_dlpack<'py>(
         &self,
         x: &Bound<'py, PyAny>,
         schema: Option<&Bound<'py, PyAny>>,
         bools: Option<&str>,
         masks: Option<&Bound<'py, PyAny>>,
+        num_rows: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        crate::dlpack::import::from_dlpack(self.shared()?, x, &ImportOptions { schema, bools, masks })
+        let options = ImportOptions { schema, bools, masks, num_rows };
+        crate::dlpack::import::from_dlpack(self.shared()?, x, &options)
     }
 
     /// Imports an object's `__cuda_array_interface__`, version 3 or older, as a column. Prefer

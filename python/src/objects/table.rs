@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow_schema::DataType;
-use crossdock::Table as HostTable;
+use arrow_schema::{DataType, SchemaRef};
+use crossdock::{PendingTable, Table as HostTable};
 use crossdock_arrays::DeviceBatch;
 use crossdock_plugin_api::Device;
 use pyo3::intern;
@@ -24,10 +24,15 @@ use crate::runtime::work::{detached, reading};
 #[pyclass(frozen, weakref, mapping, module = "crossdock")]
 pub struct Table(KeepException<ProcessLocal<TableState>>);
 
-/// A table and its session's state.
-pub struct TableState {
-    pub table: HostTable,
-    pub shared: Arc<Shared>,
+struct TableState {
+    rows: Rows,
+    shared: Arc<Shared>,
+}
+
+enum Rows {
+    Known(HostTable),
+    /// The number of rows is on the device until it is first needed.
+    Pending(PendingTable),
 }
 
 /// Returns the device of a table, which is the session's device if the table has no batches.
@@ -68,13 +73,55 @@ pub fn compacted(py: Python<'_>, table: &HostTable) -> PyResult<HostTable> {
 
 impl Table {
     pub fn new(table: HostTable, shared: Arc<Shared>) -> Self {
-        Self(KeepException::new(ProcessLocal::new(TableState { table, shared })))
+        Self::of(Rows::Known(table), shared)
     }
 
+    /// A table whose number of rows is on the device.
+    pub fn pending(table: PendingTable, shared: Arc<Shared>) -> Self {
+        Self::of(Rows::Pending(table), shared)
+    }
+
+    fn of(rows: Rows, shared: Arc<Shared>) -> Self {
+        Self(KeepException::new(ProcessLocal::new(TableState { rows, shared })))
+    }
+
+    /// Returns the table. Reads its number of rows if the number is on the device.
+    ///
     /// # Errors
-    /// UsageError in a forked child.
+    /// UsageError in a forked child; DataError if the number of rows is invalid.
     pub fn table(&self) -> PyResult<&HostTable> {
-        Ok(&self.0.get()?.table)
+        match &self.0.get()?.rows {
+            Rows::Known(table) => Ok(table),
+            Rows::Pending(pending) if pending.known_rows().is_some() => pending.table().or_raise(),
+            Rows::Pending(pending) => Python::attach(|py| detached(py, || pending.table())),
+        }
+    }
+
+    /// Returns the schema, without reading the number of rows.
+    pub fn host_schema(&self) -> PyResult<&SchemaRef> {
+        Ok(match &self.0.get()?.rows {
+            Rows::Known(table) => table.schema(),
+            Rows::Pending(pending) => pending.schema(),
+        })
+    }
+
+    /// Replaces the schema by a schema with the same types.
+    pub fn with_schema(&self, schema: &SchemaRef) -> PyResult<Self> {
+        match &self.0.get()?.rows {
+            Rows::Known(table) => self.with(table.with_schema(schema).or_raise()?),
+            Rows::Pending(pending) => self.with_pending(pending.with_schema(schema).or_raise()?),
+        }
+    }
+
+    fn host_device(&self) -> PyResult<Device> {
+        Ok(match &self.0.get()?.rows {
+            Rows::Known(table) => device_of(table),
+            Rows::Pending(pending) => pending.device(),
+        })
+    }
+
+    fn with_pending(&self, table: PendingTable) -> PyResult<Self> {
+        Ok(Self::pending(table, self.shared()?.clone()))
     }
 
     fn shared(&self) -> PyResult<&Arc<Shared>> {
@@ -103,31 +150,56 @@ impl Table {
     /// Names, types and metadata of the columns.
     #[getter]
     fn schema(&self) -> PyResult<Schema> {
-        Ok(Schema(self.table()?.schema().clone()))
+        Ok(Schema(self.host_schema()?.clone()))
     }
 
     /// Names of the columns.
     #[getter]
     fn column_names(&self) -> PyResult<Vec<&str>> {
-        Ok(self.table()?.schema().fields().iter().map(|field| field.name().as_str()).collect())
+        Ok(self.host_schema()?.fields().iter().map(|field| field.name().as_str()).collect())
     }
 
-    /// Number of rows.
+    /// Number of rows. If it is on the device (`from_dlpack(num_rows=)`), the first use waits for
+    /// the device and reads it.
     #[getter]
     fn num_rows(&self) -> PyResult<u64> {
         Ok(self.table()?.rows())
     }
 
+    /// The number of rows that the columns have room for, if the number of rows is on the device;
+    /// otherwise the number of rows. Does not wait for the device, as `schema`, `column_names`,
+    /// `num_columns`, `num_batches`, `device`, `select` and `padded`.
+    #[getter]
+    fn capacity(&self) -> PyResult<u64> {
+        Ok(match &self.0.get()?.rows {
+            Rows::Known(table) => table.rows(),
+            Rows::Pending(pending) => pending.capacity(),
+        })
+    }
+
+    /// Returns a table of all `capacity` rows, without reading the number of rows. The contents of
+    /// the rows behind that number are undefined. Use it for libraries with static shapes. If the
+    /// number of rows is not on the device, returns the same rows.
+    fn padded(&self) -> PyResult<Self> {
+        match &self.0.get()?.rows {
+            Rows::Known(table) => self.with(table.clone()),
+            Rows::Pending(pending) => self.with(pending.padded().or_raise()?),
+        }
+    }
+
     /// Number of columns.
     #[getter]
     fn num_columns(&self) -> PyResult<usize> {
-        Ok(self.table()?.schema().fields().len())
+        Ok(self.host_schema()?.fields().len())
     }
 
     /// Number of record batches.
     #[getter]
     fn num_batches(&self) -> PyResult<usize> {
-        Ok(self.table()?.batches().len())
+        Ok(match &self.0.get()?.rows {
+            Rows::Known(table) => table.batches().len(),
+            Rows::Pending(_) => 1,
+        })
     }
 
     /// Size of its buffers in bytes. A slice counts the whole buffers that it shares; buffers of
@@ -140,7 +212,7 @@ impl Table {
     /// The device of the table.
     #[getter]
     fn device(&self) -> PyResult<String> {
-        Ok(device_of(self.table()?).to_string())
+        Ok(self.host_device()?.to_string())
     }
 
     fn __len__(&self) -> PyResult<usize> {
@@ -149,7 +221,7 @@ impl Table {
 
     /// The column with a name or an index.
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Column> {
-        self.column_at(index_of(self.table()?.schema(), key)?)
+        self.column_at(index_of(self.host_schema()?, key)?)
     }
 
     /// All columns, in order.
@@ -160,10 +232,12 @@ impl Table {
 
     /// Selects columns by name or index, in the order of the arguments. Zero-copy.
     fn select(&self, columns: Vec<Bound<'_, PyAny>>) -> PyResult<Self> {
-        let table = self.table()?;
-        let indices: Vec<_> =
-            columns.iter().map(|key| index_of(table.schema(), key)).collect::<PyResult<_>>()?;
-        self.with(table.select(&indices).or_raise()?)
+        let schema = self.host_schema()?;
+        let indices: Vec<_> = columns.iter().map(|key| index_of(schema, key)).collect::<PyResult<_>>()?;
+        match &self.0.get()?.rows {
+            Rows::Known(table) => self.with(table.select(&indices).or_raise()?),
+            Rows::Pending(pending) => self.with_pending(pending.select(&indices).or_raise()?),
+        }
     }
 
     /// Returns at most `length` rows from `offset` on. Zero-copy.
@@ -233,9 +307,8 @@ impl Table {
         options: Option<Bound<'_, PyDict>>,
     ) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let options = crate::objects::files::options(options.as_ref())?;
-        let TableState { table, shared } = self.0.get()?;
-        let from = device_of(table);
-        let plan = detached(py, || shared.session.plan_columns(to, table.schema(), from, &options))?;
+        let (shared, schema, from) = (self.shared()?, self.host_schema()?, self.host_device()?);
+        let plan = detached(py, || shared.session.plan_columns(to, schema, from, &options))?;
         let row = |column: crossdock_plugin_api::ColumnPlan| {
             let dict = PyDict::new(py);
             dict.set_item("name", column.name)?;

@@ -231,3 +231,21 @@ impl<T> Drop for KeepException<T> {
         keep_exception(py, || drop(&mut self.0));
     }
 }
+
+/// Prefixes an exception's message with the argument or column that it is about. The exception
+/// object stays the same.
+pub fn with_context(py: Python<'_>, what: &str, error: PyErr) -> PyErr {
+    let value = error.value(py);
+    let add_context = || -> PyResult<()> {
+        let arguments = value.getattr("args")?.cast_into::<PyTuple>()?;
+        match arguments.get_item(0).ok().and_then(|message| message.cast_into::<pyo3::types::PyString>().ok())
+        {
+            Some(message) if arguments.len() == 1 => value.setattr("args", (format!("{what}: {message}"),)),
+            // The arguments are not a single message, so the context is added as a note.
+            _ => value.call_method1("add_note", (what,)).map(drop),
+        }
+    };
+    // An exception whose arguments cannot be changed is raised without the context.
+    let _ = add_context();
+    error
+}

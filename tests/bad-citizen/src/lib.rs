@@ -1,5 +1,8 @@
 //! A plugin that panics in one of its functions. The name of the format selects the function. A
 //! panic in `create` is tested with a plugin in C, because `create` receives no format.
+//!
+//! The formats `three-of-five` and `six-of-five` do not panic. Their batch has a capacity of five
+//! rows, and its number of rows, three or six, is on the device.
 #![allow(clippy::panic)]
 
 use crossdock_plugin_api::{
@@ -8,7 +11,7 @@ use crossdock_plugin_api::{
 };
 
 /// The formats, one for each function that panics.
-const FORMATS: [&str; 10] = [
+const FORMATS: [&str; 12] = [
     "panic-open",
     "panic-schema",
     "panic-next",
@@ -19,7 +22,12 @@ const FORMATS: [&str; 10] = [
     "panic-finish",
     "panic-writer-release",
     "fail",
+    "three-of-five",
+    "six-of-five",
 ];
+
+/// The numbers of rows of the formats that do not panic.
+static COUNTERS: [i64; 2] = [3, 6];
 
 struct BadCitizen {
     formats: Vec<Format>,
@@ -36,6 +44,7 @@ impl Plugin for BadCitizen {
         let formats = FORMATS.iter().map(|name| {
             let mut format = Format::new(name, "panics in the function of its name");
             format.bytes = true;
+            format.device_rows = *name == "three-of-five";
             format.extensions = vec![format!(".{name}")];
             format.magics = vec![(0, name.as_bytes().to_vec())];
             format
@@ -72,6 +81,32 @@ impl Importer for BadCitizen {
     }
 }
 
+unsafe extern "C" fn release_batch(array: *mut abi::ArrowArray) {
+    // SAFETY: the caller passes a valid struct, which owns nothing but constants.
+    unsafe { (*array).release = None };
+}
+
+/// A batch without columns.
+fn batch(counter: &'static i64) -> Owned<abi::Batch> {
+    struct Buffers([*const core::ffi::c_void; 1]);
+    // SAFETY: the list never changes.
+    unsafe impl Sync for Buffers {}
+    static BUFFERS: Buffers = Buffers([core::ptr::null()]);
+    let mut batch = abi::Batch::new();
+    batch.array.device_type = abi::DEVICE_CPU;
+    batch.array.device_id = -1;
+    batch.array.array = abi::ArrowArray {
+        length: 5,
+        n_buffers: 1,
+        buffers: BUFFERS.0.as_ptr().cast_mut(),
+        release: Some(release_batch),
+        ..abi::ArrowArray::default()
+    };
+    batch.n_rows_device = counter;
+    // SAFETY: the batch is valid: it consists of constants, and `release_batch` clears its release.
+    unsafe { Owned::new(batch) }
+}
+
 unsafe extern "C" fn release_nothing(schema: *mut abi::ArrowSchema) {
     // SAFETY: the caller passes a valid struct, which owns nothing but constants.
     unsafe { (*schema).release = None };
@@ -91,7 +126,14 @@ impl BatchStream for PanickingObject {
     }
     fn next(&mut self, _call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
         panic_if(&self.0, "panic-next");
-        Ok(None)
+        match std::mem::take(&mut self.0).as_str() {
+            "three-of-five" => Ok(Some(batch(&COUNTERS[0]))),
+            "six-of-five" => Ok(Some(batch(&COUNTERS[1]))),
+            other => {
+                self.0 = other.to_string();
+                Ok(None)
+            }
+        }
     }
 }
 
@@ -151,5 +193,5 @@ crossdock_plugin_api::crossdock_plugin!(
     description: "panics wherever it is called",
     interfaces: "crossdock.importer/1 crossdock.exporter/1",
     formats: "panic-open panic-schema panic-next panic-stream-release panic-plan panic-begin panic-write panic-finish \
-              panic-writer-release fail",
+              panic-writer-release fail three-of-five six-of-five",
 );

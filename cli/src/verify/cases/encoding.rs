@@ -40,7 +40,7 @@ pub const CASES: &[Case] = &[
                once, without leaks.",
         spec_ref: "crossdock_encoding.decode, plan, lower",
         depends_on: &[
-            "encoding.unknown_id",
+            "encoding.device_rows",
             "memory.blocks",
             "memory.streams_and_events",
             "memory.references",
@@ -182,7 +182,7 @@ fn own_ids(context: &CaseContext) -> Check<Vec<String>> {
 }
 
 /// The samples with nodes of the plugin's encodings.
-fn own_samples(context: &CaseContext) -> Check<Vec<&std::path::PathBuf>> {
+pub fn own_samples(context: &CaseContext) -> Check<Vec<&std::path::PathBuf>> {
     let ids = own_ids(context)?;
     let host = host(context);
     let session = session(&host, Device::CPU)?;

@@ -20,7 +20,7 @@ pub const CASES: &[Case] = &[
         name: "importer.input_lifetime",
         rule: "An input is not released while a batch uses its memory.",
         spec_ref: "crossdock_importer.open, ArrowArray.release",
-        depends_on: &["errors.unknown_format", "exporter.input_lifetime", "errors.message"],
+        depends_on: &["importer.device_rows"],
         on_devices: true,
         check: input_lifetime,
     },

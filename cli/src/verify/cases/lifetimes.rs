@@ -29,7 +29,7 @@ pub const CASES: &[Case] = &[
         rule: "A batch outlives its stream, and also its instance unless it holds a reference to the host. It can be read and \
                released later, on another thread.",
         spec_ref: "crossdock_batch_stream.get_next, crossdock_plugin_entry.destroy",
-        depends_on: &["importer.values", "importer.releases", "lifetimes.host"],
+        depends_on: &["importer.values", "importer.releases", "lifetimes.host", "encoding.device_rows"],
         on_devices: true,
         check: batch,
     },

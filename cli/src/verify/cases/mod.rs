@@ -7,6 +7,7 @@ mod call_settings;
 mod cancelled_midway;
 mod concurrency;
 mod device_memory;
+mod device_rows;
 mod encoding;
 mod entry;
 mod errors;
@@ -29,12 +30,15 @@ use aliases::ALIASES;
 
 /// All cases. Each case follows the cases that it depends on.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    let groups: [&'static [Case]; 21] = [
+    let groups: [&'static [Case]; 24] = [
         entry::CASES,
         interfaces::CASES,
         errors::CASES,
         exporter::CASES,
+        device_rows::IMPORTER,
         importer::CASES,
+        device_rows::EXPORTER,
+        device_rows::ENCODING,
         selection::CASES,
         stream_schemas::CASES,
         ipc::CASES,

@@ -15,6 +15,7 @@ mod exported_blocks;
 mod external;
 mod external_bytes;
 mod flat;
+mod pending;
 mod races;
 mod results;
 mod streams;

@@ -18,9 +18,10 @@ use crossdock::sink::{Output, VecSink};
 use crossdock::source::Input;
 use crossdock::{Error, Host, Policy, ReadOptions, Session, WriteOptions};
 use crossdock_arrays::{
-    DeviceArray, DeviceBatch, export_batch, export_field, first_difference, format_batch,
+    DeviceArray, DeviceBatch, IntType, PendingBatch, export_batch, export_field, first_difference,
+    format_batch,
 };
-use crossdock_memory::Memory;
+use crossdock_memory::{Buffer, Memory};
 use crossdock_tests::{built, built_file, command, crossdock, csv_plugin, sample, sample_tree, scaled_tree};
 
 fn sessions() -> (Host, Session, Session) {
@@ -101,6 +102,48 @@ fn mapped_file_is_read_without_copies() {
                 );
             }
         }
+    }
+}
+
+const INT64: IntType = IntType { width_bytes: 8, signed: true };
+
+/// The number 2 on the session's device.
+fn counter(session: &Session) -> Buffer {
+    let write = |to: &mut [u8]| {
+        to.copy_from_slice(&2i64.to_ne_bytes());
+        Ok(())
+    };
+    session.memory().alloc_with(session.stream(), 8, write).unwrap().freeze(session.stream()).unwrap()
+}
+
+/// The plugin's process reads the number of rows, and its formats do not accept such a number.
+#[test]
+fn number_of_rows_on_the_device_stays_in_the_process() {
+    if crate::skips("number_of_rows_on_the_device_stays_in_the_process") {
+        return;
+    }
+    let plugin = || Search::nowhere().with_path(built_file("libbad_citizen.so"));
+    for (isolation, is_known) in [(crate::isolation(), true), (Isolation::default(), false)] {
+        let policy = Policy { isolation, ..Policy::default() };
+        let host = Host::builder().search(plugin()).policy(policy).build().unwrap();
+        let session = host.session().validate(Validate::Layout).open().unwrap();
+        let read = |format: &str| {
+            let options = ReadOptions { from: Some(format.into()), ..ReadOptions::default() };
+            session.read(Input::bytes(Vec::new()), &options).unwrap()
+        };
+        let batch = read("three-of-five").next_pending().unwrap().unwrap();
+        assert_eq!(batch.known_rows(), is_known.then_some(3), "isolated: {is_known}");
+        let rows = batch.settle(session.stream()).unwrap();
+        assert_eq!(rows.len(), 3);
+        let error = read("six-of-five").next().err().unwrap().one_line();
+        assert!(error.contains("is 6, expected 0 to 5"), "{error}");
+        let pending = PendingBatch::try_new(rows.clone(), &counter(&session), INT64, session.stream());
+        let pending = pending.unwrap();
+        let options = WriteOptions { to: Some("three-of-five".into()), ..WriteOptions::default() };
+        let output = Output::Memory(VecSink::new());
+        let mut writer = session.write(output, rows.schema(), &options).unwrap();
+        writer.write_pending(&pending).unwrap();
+        assert_eq!(pending.known_rows(), is_known.then_some(2), "isolated: {is_known}");
     }
 }
 

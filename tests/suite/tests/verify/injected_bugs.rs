@@ -49,8 +49,10 @@ pub const INJECTED_BUGS: &[InjectedBug] = &[
     ("METADATA_DROPPED", "exporter.schema", "failed"),
     ("NULLS_EXPORTED_AS_VALUES", "exporter.values", "failed"),
     ("COPY_CALLED_ZERO_COPY", "exporter.zero_copy", "failed"),
+    ("DEVICE_ROWS_IGNORED", "exporter.device_rows", "failed"),
     ("SINK_ERROR_IGNORED", "exporter.failing_sink", "failed"),
     // Reading.
+    ("ROWS_ABOVE_CAPACITY", "importer.device_rows", "failed"),
     ("COLUMN_DROPPED", "importer.schema", "failed"),
     ("ALL_REFUSED", "importer.schema", "failed"),
     ("LAST_ROW_DROPPED", "importer.values", "failed"),
@@ -134,6 +136,7 @@ pub const INJECTED_BUGS: &[InjectedBug] = &[
     // Encodings.
     ("ANY_ENCODING", "encoding.unknown_id", "failed"),
     ("LOOKS_AT_DEVICE_MEMORY", "encoding.malformed_nodes", "crashed"),
+    ("DECODED_COUNTS_ROWS", "encoding.device_rows", "failed"),
     ("PROGRAM_DIFFERS", "encoding.samples", "failed"),
     ("ASSERTS_ON_NODES", "encoding.changed_samples", "crashed"),
     ("PANICS_ON_NODES", "encoding.malformed_nodes", "failed"),
