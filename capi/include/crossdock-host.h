@@ -410,9 +410,9 @@ typedef struct crossdock_read_settings {
   size_t n_rows;
   uint64_t limit;      /* the maximum number of rows of the result */
   uint64_t batch_rows; /* the maximum number of rows of a batch; 0: the batches of the input */
-  /* Comparisons, all of which a row must fulfil: a column, an operator (== != < <= > >=) and a value
-   * of the column's type, for example "day >= 2024-02-29" or "point.x < 1.5". A null fulfils no
-   * comparison. `rows` are positions before the filters. */
+  /* Comparisons, all of which a row must fulfil: a column, an operator (== != < <= > >=) and a
+   * value of the column's type, for example "day >= 2024-02-29" or "point.x < 1.5". A null fulfils
+   * no comparison. `rows` are positions before the filters. */
   const crossdock_str* filters;
   size_t n_filters;
 } crossdock_read_settings;
@@ -509,6 +509,35 @@ crossdock_code crossdock_session_read_capsules(crossdock_session* session, cross
  */
 crossdock_code crossdock_session_count_rows(crossdock_session* session, const crossdock_batch* batch, uint64_t* out,
                                             crossdock_error* err);
+
+/*
+ * [any-thread] Reads files of one schema, one after another, as a stream of batches on the
+ * session's device. A thread reads batches ahead within the memory limit. The rows and the limit of
+ * the settings apply to the rows of all files together.
+ *
+ * session:  The session. The stream may outlive it.
+ * paths:    Borrowed for the call. At least one; one path may be a pipe, several must be regular
+ *           files.
+ * n_paths:  The length of `paths`.
+ * settings: Borrowed for the call, except `progress_data`. NULL: all defaults.
+ * out:      Receives the stream of record batches. The caller must release it. Only one thread at a
+ *           time may call its functions. An array is ready when its `sync_event` has occurred, and
+ *           may outlive the stream.
+ * err:      Receives the error. May be NULL. Errors of later files and batches are those of the
+ *           stream.
+ *
+ * Returns CROSSDOCK_OK or an error code.
+ */
+crossdock_code crossdock_session_scan(crossdock_session* session, const crossdock_str* paths, size_t n_paths,
+                                      const crossdock_read_settings* settings, struct ArrowDeviceArrayStream* out,
+                                      crossdock_error* err);
+
+/*
+ * [any-thread] Like crossdock_session_scan, but the batches are in host memory and ready.
+ */
+crossdock_code crossdock_session_scan_to_host(crossdock_session* session, const crossdock_str* paths, size_t n_paths,
+                                              const crossdock_read_settings* settings, struct ArrowArrayStream* out,
+                                              crossdock_error* err);
 
 /* ---------------------------------------------------------------------------------- writing --- */
 

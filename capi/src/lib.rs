@@ -17,6 +17,7 @@ mod log;
 mod outputs;
 mod plan;
 mod read;
+mod scan;
 mod session;
 mod stream;
 mod version;

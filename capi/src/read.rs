@@ -56,7 +56,7 @@ unsafe fn read(
 ///
 /// # Safety
 /// The lists of the settings have as many valid elements as the settings declare.
-unsafe fn request(settings: &ReadSettings) -> Result<ReadOptions> {
+pub unsafe fn request(settings: &ReadSettings) -> Result<ReadOptions> {
     let unknown = settings.flags & !(api::READ_COLUMNS | api::READ_ROWS | READ_LIMIT | READ_DEVICE_ROWS);
     if unknown != 0 {
         return Err(Error::invalid_argument(format!(

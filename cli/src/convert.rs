@@ -14,7 +14,7 @@ use serde_json::json;
 use super::options::{SessionArgs, is_standard, open_input, parse_option, to_options};
 use super::terminal::{self, Progress};
 use crate::output::{Failure, write_output};
-use crate::{text, truncated_input};
+use crate::{inputs, text, truncated_input};
 
 /// The value of `--columns`.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,8 +72,12 @@ The format of IN is recognised by its first bytes, or by its file extension if t
 chosen by its file extension. --from and --to choose other formats. '-' is standard input or output; the default format of
 standard output is an Arrow IPC stream. OUT is created only if the conversion succeeds.
 
+Several input files must have the same schema. A path that does not exist and contains *, ? or [ is a pattern; ** stands for
+any number of folders. The files of a pattern are ordered by their paths.
+
 Examples:
   crossdock convert a.arrow b.arrows
+  crossdock convert 'parts/*.arrow' whole.arrow
   crossdock convert --via arrow-c-device a.arrow b.arrow   Export each batch to that format and import it again
   crossdock convert --columns name,price --json a.arrow b.arrow
   crossdock convert --rows 100:200 a.arrow b.arrow
@@ -93,9 +97,9 @@ Examples:
   leaks               Memory that was not freed, each with account, device, bytes, blocks. Not empty only if a plugin
                       has a bug")]
 pub struct Convert {
-    /// The input file, or '-' for standard input
-    #[arg(value_name = "IN")]
-    input: PathBuf,
+    /// The input files, or '-' for standard input. Several files are read one after another
+    #[arg(value_name = "IN", required = true)]
+    inputs: Vec<PathBuf>,
     /// The output file, or '-' for standard output
     #[arg(value_name = "OUT")]
     output: PathBuf,
@@ -113,13 +117,13 @@ pub struct Convert {
     /// \\ a backslash. a.b is the field b of the struct a, or, without such a field, the column a.b
     #[arg(long, value_name = "NAMES", value_parser = ColumnNames::parse)]
     columns: Option<ColumnNames>,
-    /// The rows to convert, as positions in IN: A:B, without the row B; A: to the end; :B from the
-    /// start. Several ranges are ascending and separated by commas
+    /// The rows to convert, as positions in all of IN: A:B, without the row B; A: to the end; :B
+    /// from the start. Several ranges are ascending and separated by commas
     #[arg(long, value_name = "A:B,...", value_parser = RowRanges::parse)]
     rows: Option<RowRanges>,
-    /// Converts only the rows that fulfil a comparison: a column, one of == != < <= > >=, and a value
-    /// of the column's type. May be given several times; all comparisons must hold. --rows are
-    /// positions before the filter
+    /// Converts only the rows that fulfil a comparison: a column, one of == != < <= > >=, and a
+    /// value of the column's type. May be given several times; all comparisons must hold. --rows
+    /// are positions before the filter
     #[arg(long, value_name = "COMPARISON", value_parser = parse_filter)]
     filter: Vec<Predicate>,
     /// The maximum number of rows to convert
@@ -141,7 +145,8 @@ pub struct Convert {
     /// An option of the formats of --via. May be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_option)]
     via_option: Vec<(String, String)>,
-    /// The compression of buffers, if the format of OUT supports it
+    /// The compression of buffers, if the format of OUT supports it. By default, OUT has the
+    /// compression of IN if the same plugin reads and writes them, and IN is not a pipe
     #[arg(long, value_name = "CODEC", value_parser = ["none", "lz4", "zstd"])]
     compression: Option<String>,
     #[command(flatten)]
@@ -180,8 +185,14 @@ impl Convert {
 
     fn convert(self, session: &Session) -> Result<Report, Failure> {
         let cancel = session.cancel_flag().clone();
-        let input = open_input(&self.input, &cancel)?;
-        let input = if self.no_map { input.without_mapping() } else { input };
+        let files = inputs::expand(&self.inputs)?;
+        let input = match files.as_slice() {
+            [file] => {
+                let input = open_input(file, &cancel)?;
+                Some(if self.no_map { input.without_mapping() } else { input })
+            }
+            _ => None,
+        };
         let output = match is_standard(&self.output) {
             true => Output::stdout(&cancel)?,
             false => Output::create(&self.output, &cancel)?,
@@ -193,7 +204,7 @@ impl Convert {
         if let Some(codec) = self.compression {
             write_options = write_options.with("compression", codec);
         }
-        let mut conversion = session.conversion();
+        let mut conversion = session.conversion().keep_options();
         if let Some(how) = self.nulls {
             conversion = conversion.nulls(how);
         }
@@ -226,7 +237,11 @@ impl Convert {
             Output::Stream(pipe) if is_standard(&self.output) => Some(pipe.clone()),
             _ => None,
         };
-        conversion.run(input, output).map_err(|error| match pipe {
+        let report = match input {
+            Some(input) => conversion.run(input, output),
+            None => conversion.run_files(files, !self.no_map, output),
+        };
+        report.map_err(|error| match pipe {
             Some(pipe) if pipe.reader_closed() => Failure::ReaderClosed,
             _ => error.into(),
         })

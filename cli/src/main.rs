@@ -5,6 +5,7 @@ mod command;
 mod convert;
 mod devices;
 mod encoded;
+mod inputs;
 mod inspect;
 mod inspect_table;
 mod inspect_tree;

@@ -6,6 +6,7 @@ use clap::Args;
 use crossdock::{Predicate, ReadOptions, Scan, ScanOptions, ScanSource};
 
 use crate::convert::{ColumnNames, parse_filter};
+use crate::inputs;
 use crate::inspect_table::{json_schema, text_schema};
 use crate::options::{SessionArgs, is_standard, open_input, parse_option, to_options};
 use crate::output::{Failure, write_output};
@@ -13,6 +14,7 @@ use crate::output::{Failure, write_output};
 #[derive(Args)]
 #[command(after_help = "\
 The command reads no more of the files than it needs. Several files must have the same schema, and are shown as one table.
+A path may be a pattern, as in crossdock convert.
 
 Examples:
   crossdock show flights.arrow
@@ -64,9 +66,10 @@ impl Show {
             filter: self.filter.clone(),
             ..ReadOptions::default()
         };
-        let source = match self.files.as_slice() {
+        let files = inputs::expand(&self.files)?;
+        let source = match files.as_slice() {
             [file] if is_standard(file) => ScanSource::Input(open_input(file, session.cancel_flag())?),
-            files => ScanSource::Files(files.to_vec()),
+            _ => ScanSource::Files(files),
         };
         let scan = session.scan(source, ScanOptions { read, prefetch: 0, ..ScanOptions::default() })?;
         write_output(&if self.json { self.as_json(&scan)? } else { self.as_text(&scan)? })

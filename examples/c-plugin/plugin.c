@@ -77,7 +77,8 @@ static crossdock_code write_formats(crossdock_instance* instance, const crossdoc
   return CROSSDOCK_OK;
 }
 
-static const crossdock_importer IMPORTER = {sizeof(crossdock_importer), read_formats, csv_open};
+static const crossdock_importer IMPORTER = {
+    .struct_size = sizeof(crossdock_importer), .formats = read_formats, .open = csv_open};
 static const crossdock_exporter EXPORTER = {sizeof(crossdock_exporter), write_formats, csv_plan, csv_begin};
 
 static void destroy(crossdock_instance* instance) {

@@ -6,8 +6,8 @@ use crossdock_arrays::{DeviceBatch, Projection};
 use crossdock_memory::Stream;
 use crossdock_plugin_api::{self as api, Error as ApiError, Result as ApiResult};
 
+use crate::column_name::ColumnName;
 use crate::error::{Error, Result};
-use crate::selection::ColumnName;
 
 /// A condition on the rows of a table: the comparison of a column's values with a literal. A null
 /// does not fulfil it.

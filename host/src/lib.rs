@@ -39,6 +39,7 @@
 //! [`Host::settle`].
 
 mod capsules;
+mod column_name;
 pub mod convert;
 mod decode;
 pub mod discovery;
@@ -47,6 +48,7 @@ mod encoded_parts;
 mod error;
 mod filter;
 mod foreign_memory;
+mod fragments;
 mod hash;
 mod host;
 mod host_object;
@@ -64,6 +66,7 @@ mod readiness;
 mod reclaimer;
 mod refusal;
 pub mod registry;
+mod row_ranges;
 mod scan;
 mod selection;
 mod session;
@@ -78,6 +81,7 @@ mod vortex_types;
 mod writer;
 
 pub use capsules::CapsuleFormat;
+pub use column_name::ColumnName;
 pub use crossdock_arrays::filter::{Decimal, Literal, Operator};
 pub use crossdock_isolation::refuse_if_privileged;
 pub use crossdock_isolation::truncated;
@@ -87,12 +91,12 @@ pub use decode::NodePlan;
 pub use encoded_parts::EncodedParts;
 pub use error::{Error, Result, one_line, printable};
 pub use filter::Predicate;
+pub use fragments::check_statistics_schema;
 pub use host::{Host, HostBuilder};
 pub use plugin::Plugin;
 pub use policy::Policy;
 pub use reader::{ReadOptions, Reader};
-pub use scan::{Batches, Scan, ScanOptions, ScanSource};
-pub use selection::ColumnName;
+pub use scan::{Batches, Fragment, RecordBatches, Scan, ScanOptions, ScanSource};
 pub use session::{Session, SessionBuilder};
 pub use size::parse_bytes;
 pub use table::{ColumnSlice, IpcForm, Native, PendingTable, Shown, Table, Validity, Values};

@@ -13,13 +13,14 @@ use crossdock_plugin_api::{
     Options, Progress, ReadRequest, Source, Validate,
 };
 
+use crate::column_name::ColumnName;
 use crate::error::{Error, Result};
 use crate::filter::Predicate;
 use crate::foreign_memory;
 use crate::place::move_batch;
 use crate::plugin::Plugin;
 use crate::registry::{Choice, Registry, Way};
-use crate::selection::{ColumnName, Remaining, Request};
+use crate::selection::{Remaining, Request};
 use crate::session::Session;
 use crate::source::{FileSource, Input, PipeSource};
 use crate::stated_rows::StatedRows;
@@ -52,6 +53,15 @@ pub struct ReadOptions {
     pub limit: Option<u64>,
     /// The maximum number of rows of a batch; 0 for the batches of the input.
     pub batch_rows: u64,
+    /// The token of a fragment of the input ([`crate::Fragment::token`]); `None` for the whole
+    /// input. `rows` are positions in the fragment.
+    pub fragment: Option<Arc<[u8]>>,
+    /// Whether [`Reader::n_rows`] is needed, also if the importer reads a few bytes for each batch
+    /// to find it.
+    pub row_count: bool,
+    /// Whether [`Reader::write_options`] is needed, also if the importer reads a few bytes to find
+    /// it.
+    pub write_options: bool,
     /// Receives the bytes read so far, and the total (0 if unknown).
     pub progress: Option<Arc<Progress>>,
 }
@@ -76,6 +86,7 @@ pub struct Reader {
     remaining: Remaining,
     /// The number of rows that the reader returns in total, if it is known.
     n_rows: Option<u64>,
+    write_options: Options,
     stated_rows: StatedRows,
 }
 
@@ -133,6 +144,9 @@ impl Session {
         }
         let uses_predicates = format.filters && !request.knows_positions;
         let (format, what): (Arc<str>, Arc<str>) = (format.name.as_str().into(), what.into());
+        let (fragment, piece_rows) =
+            self.checked_piece(&input, &plugin, &format, options.fragment.as_ref())?;
+        request.restrict(fragment, piece_rows);
         let options = &options.options;
         let requested = request.selection.columns.clone();
         let open = |request: &mut Request| {
@@ -215,7 +229,11 @@ impl Reader {
         let progress = call.progress.map(|progress| tracing_hooks::progress(progress, account));
         let call = CallSettings { progress, ..call };
         let selection = &request.selection;
-        let api_request = ReadRequest { format: &format, schema: expected.as_deref(), options, selection };
+        let api_request = ReadRequest::new(&format)
+            .with_schema(expected.as_deref())
+            .with_options(options)
+            .with_selection(selection)
+            .with_fragment(request.fragment.as_deref());
         let open = || importer.open(&call, input, &api_request);
         let opened = account.trace_host_call("importer.open", open).map_err(failed)?;
         let mut stream = TracedDrop::new(opened, account, "stream.release");
@@ -223,6 +241,7 @@ impl Reader {
         let mut schema = Arc::new(schema.and_then(|schema| import_schema(&schema)).map_err(failed)?);
         let stream_schema = schema.clone();
         let honoured = stream.honoured();
+        let write_options = stream.write_options().map_err(failed)?;
         let stated_rows = StatedRows::new(honoured, &request.selection);
         let remaining = Remaining::new(request, honoured, &mut schema, session.stream())?;
         Ok(Self {
@@ -237,7 +256,8 @@ impl Reader {
             untrimmed_bytes: 0,
             ended: false,
             failed: None,
-            n_rows: if remaining.returns_all_rows() { honoured.n_rows } else { None },
+            n_rows: honoured.n_rows.and_then(|n_rows| remaining.count(n_rows)),
+            write_options,
             stated_rows,
             remaining,
             plugin,
@@ -259,6 +279,12 @@ impl Reader {
         self.remaining.position()
     }
 
+    /// Options with which a writer stores data as the input does, such as its compression. A format
+    /// of the same plugin may have these options.
+    pub fn write_options(&self) -> &Options {
+        &self.write_options
+    }
+
     /// The name of the input for messages.
     pub(crate) fn input_name(&self) -> &str {
         self.input.as_ref().map_or(&self.name, Input::name)
@@ -275,6 +301,10 @@ impl Reader {
     /// The plugin that reads.
     pub fn plugin(&self) -> &Plugin {
         &self.plugin
+    }
+
+    pub(crate) fn shared_plugin(&self) -> Arc<Plugin> {
+        self.plugin.clone()
     }
 
     /// The name of the format.

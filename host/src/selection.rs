@@ -9,55 +9,11 @@ use crossdock_arrays::{DeviceBatch, Projection};
 use crossdock_memory::Stream;
 use crossdock_plugin_api::{Error as ApiError, Honoured, Result as ApiResult, Selection};
 
+use crate::column_name::ColumnName;
 use crate::error::{Error, Result};
 use crate::filter::{Condition, Filter, Predicate};
 use crate::reader::ReadOptions;
-
-/// The name of a column, or of a field of nested structs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ColumnName {
-    /// Names from the top-level column down.
-    Path(Vec<String>),
-    /// The names of a path, separated by dots. If the table does not have this path, the top-level
-    /// column that has exactly this name.
-    Dotted(String),
-}
-
-impl ColumnName {
-    fn path(&self) -> Vec<String> {
-        match self {
-            Self::Path(path) => path.clone(),
-            Self::Dotted(name) => name.split('.').map(str::to_owned).collect(),
-        }
-    }
-
-    /// Returns the path of the column in `schema`. If the column does not exist, the result is a
-    /// path whose error names the column as the caller did.
-    fn resolve(&self, schema: &SchemaRef) -> Vec<String> {
-        let path = self.path();
-        match self {
-            Self::Dotted(name) if path.len() > 1 => {
-                let is_missing = Projection::new(schema, std::slice::from_ref(&path)).is_err();
-                let has_name = schema.fields().iter().any(|field| field.name() == name);
-                let first_is_missing = schema.fields().iter().all(|field| Some(field.name()) != path.first());
-                if is_missing && (has_name || first_is_missing) { vec![name.clone()] } else { path }
-            }
-            _ => path,
-        }
-    }
-}
-
-impl From<&str> for ColumnName {
-    fn from(name: &str) -> Self {
-        Self::Dotted(name.to_owned())
-    }
-}
-
-impl From<String> for ColumnName {
-    fn from(name: String) -> Self {
-        Self::Dotted(name)
-    }
-}
+use crate::row_ranges::{compose, count, within};
 
 /// The columns and rows that a caller requests.
 #[derive(Clone, Debug, Default)]
@@ -80,13 +36,15 @@ pub(crate) struct Request {
     pub batch_rows: u64,
     /// Whether the reader knows the positions of all rows up to the last requested one.
     pub knows_positions: bool,
+    /// The plugin's token of the piece to read; `None` for the whole input.
+    pub fragment: Option<Vec<u8>>,
 }
 
 impl Request {
     /// # Errors
     /// [`Error::Usage`] if `rows` are not ascending ranges.
     pub fn new(options: &ReadOptions) -> Result<Self> {
-        let ReadOptions { columns, filter, rows, limit, batch_rows, .. } = options;
+        let ReadOptions { columns, filter, rows, limit, batch_rows, row_count, write_options, .. } = options;
         // A filter decides which rows are the first, so the rows cannot include the limit.
         let (in_rows, limit) = if filter.is_empty() { (*limit, None) } else { (None, *limit) };
         let rows = limited(rows.as_deref(), in_rows)?;
@@ -97,12 +55,28 @@ impl Request {
             filter_paths: filter.iter().map(|predicate| predicate.column.path()).collect(),
             rows: rows.clone(),
             limit,
-            selection: Selection { rows, batch_rows: *batch_rows, ..Selection::default() },
+            selection: Selection {
+                rows,
+                batch_rows: *batch_rows,
+                row_count: *row_count,
+                write_options: *write_options,
+                ..Selection::default()
+            },
             batch_rows: *batch_rows,
             knows_positions: false,
+            fragment: None,
         };
         request.selection.columns = request.needed_columns();
         Ok(request)
+    }
+
+    /// Restricts the request to the rows `rows` of a fragment.
+    pub fn restrict(&mut self, fragment: Option<Vec<u8>>, rows: Option<Vec<Range<u64>>>) {
+        self.fragment = fragment;
+        if rows.is_some() {
+            self.rows = compose(rows.as_deref(), self.rows.take());
+            self.selection.rows = self.rows.clone();
+        }
     }
 
     /// The same request, of which the importer may leave out only the rows after the last requested
@@ -251,7 +225,9 @@ impl Remaining {
 
     /// Whether the host selects no rows and splits no batches.
     pub fn keeps_batches(&self) -> bool {
-        self.returns_all_rows() && self.rows.batch_rows == 0 && self.result.batch_rows == 0
+        let selects_rows =
+            self.filter.is_some() || self.rows.ranges.is_some() || self.result.ranges.is_some();
+        !selects_rows && self.rows.batch_rows == 0 && self.result.batch_rows == 0
     }
 
     /// The columns of the result of a batch of the stream.
@@ -300,9 +276,13 @@ impl Remaining {
         self.rows.n_rows()
     }
 
-    /// Whether the number of rows of the stream is the number of rows of the result.
-    pub fn returns_all_rows(&self) -> bool {
-        self.filter.is_none() && self.rows.ranges.is_none() && self.result.ranges.is_none()
+    /// The number of rows of the result if the stream returns `n_rows` rows; `None` if it depends
+    /// on the rows.
+    pub fn count(&self, n_rows: u64) -> Option<u64> {
+        if self.filter.is_some() || self.result.ranges.is_some() {
+            return None;
+        }
+        Some(self.rows.ranges.as_ref().map_or(n_rows, |rows| count(&within(rows, 0..n_rows))))
     }
 }
 

@@ -116,6 +116,12 @@ impl Connection<'_> {
                 intern_ids(PLUGIN, encodings.unwrap_or_default().0)?;
             }
             Response::Stream { schema, .. } => self.schema = read_schema(&schema)?.1,
+            Response::Fragments(fragments) => {
+                for (schema, batch) in fragments.into_iter().filter_map(|fragment| fragment.statistics) {
+                    let streams = &self.harness.context.streams;
+                    validated_batch(batch, &read_schema(&schema)?.1, &files, streams)?;
+                }
+            }
             Response::Batch(Some(batch)) => {
                 let streams = &self.harness.context.streams;
                 return validated_batch(batch, &self.schema, &files, streams).map(Some);
@@ -287,14 +293,20 @@ mod tests {
             id: 1,
             schema,
             honoured: crossdock_plugin_api::Honoured::default().into(),
+            write_options: Vec::new(),
         });
         assert!(connection.receive_response(opened, Vec::new()).unwrap().is_none());
         let batch = response(Response::Batch(Some(parts)));
         let received = connection.receive_response(batch, files).unwrap().unwrap();
         let stream = harness.context.streams.for_device(Device::CPU);
         assert_eq!(crossdock_arrays::first_difference(&sent, &received, stream).unwrap(), None);
-        let instance =
-            Response::Instance { id: 1, importer: Some(Vec::new()), exporter: None, encodings: None };
+        let instance = Response::Instance {
+            id: 1,
+            importer: Some(Vec::new()),
+            has_fragments: false,
+            exporter: None,
+            encodings: None,
+        };
         assert!(connection.receive_response(response(instance), Vec::new()).unwrap().is_none());
     }
 

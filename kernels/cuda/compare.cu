@@ -124,8 +124,8 @@ DEVICE bool accepts_bytes(const At& at, u64 len, Bytes literal, u32 accept) {
   return (order_of_bytes(at, len, literal) & accept) != 0;
 }
 
-// Values between offsets or, if WIDTH is 0, values of SIZE bytes each. The cell becomes the index of
-// the first value that is not null and outside of the data.
+// Values between offsets or, if WIDTH is 0, values of SIZE bytes each. The cell becomes the index
+// of the first value that is not null and outside of the data.
 KERNEL(crossdock_compare_bytes) {
   PARAMS(OFFSETS, WIDTH, SIZE, LEN, DATA, VALIDITY, FIRST, LITERAL, ACCEPT, TO, CELL);
   FIND_JOB;

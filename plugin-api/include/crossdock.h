@@ -505,6 +505,12 @@ typedef struct crossdock_batch_stream {
   /* Bit i is set if all returned rows fulfil predicate i of the request. Nonzero only if
    * CROSSDOCK_PRUNES_ROWS is set. The host applies the other predicates. */
   uint64_t exact_predicates;
+  /* Options for writing the format, with which a writer stores data as the input does, such as its
+   * compression. A host uses them as defaults if it writes a format of the same plugin that has
+   * these options. Valid until the stream is released. May be absent; needed only if
+   * CROSSDOCK_READ_WRITE_OPTIONS is set in the request. */
+  const crossdock_option* write_options;
+  size_t n_write_options;
 } crossdock_batch_stream;
 
 #define CROSSDOCK_HONOURS_COLUMNS 1u
@@ -625,11 +631,17 @@ typedef struct crossdock_predicate {
 #define CROSSDOCK_READ_COLUMNS 1u /* only the columns in `columns` are needed; there may be none */
 #define CROSSDOCK_READ_ROWS 2u    /* only the rows in `rows` are needed; there may be none */
 #define CROSSDOCK_READ_FILTER 4u  /* only rows that fulfil all `predicates` are needed */
+/* The caller uses crossdock_batch_stream.n_rows. Set it if the metadata of the input contains the
+ * number of rows, also if this takes several small reads. */
+#define CROSSDOCK_READ_ROW_COUNT 8u
+/* The caller uses crossdock_batch_stream.write_options. Set them if this takes at most one small
+ * read of a source of known length. */
+#define CROSSDOCK_READ_WRITE_OPTIONS 16u
 
 /* What a caller reads. An importer may ignore `columns`, `rows`, `predicates` and the sizes of
  * batches. The host then drops columns and rows itself. An importer that honours `columns` returns
- * all of them and no others; an importer that honours `rows` returns exactly these rows. An importer
- * that prunes rows must return each requested row that fulfils all predicates. */
+ * all of them and no others; an importer that honours `rows` returns exactly these rows. An
+ * importer that prunes rows must return each requested row that fulfils all predicates. */
 typedef struct crossdock_read_request {
   size_t struct_size;
   crossdock_str format; /* the name of one of the importer's formats */
@@ -662,7 +674,42 @@ typedef struct crossdock_read_request {
    * columns of predicates are among `columns`. */
   const crossdock_predicate* predicates;
   size_t n_predicates;
+  /* The token of a fragment that crossdock_importer.fragments returned for this input and these
+   * options, or NULL. Only the piece is read, with the schema of the whole input, and `rows` are
+   * positions in the piece. Always NULL if the importer has no function `fragments`. Tokens pass
+   * through users and other processes: check a token like the bytes of an input, and return
+   * CROSSDOCK_BAD_DATA if it is not a token of this input. */
+  const void* fragment;
+  size_t fragment_bytes; /* at most CROSSDOCK_MAX_TOKEN_BYTES; 0 if `fragment` is NULL */
 } crossdock_read_request;
+
+#define CROSSDOCK_MAX_TOKEN_BYTES 65536u
+
+/* A piece of an input that can be read independently of the other pieces. */
+typedef struct crossdock_fragment {
+  size_t struct_size;
+  /* Identifies the piece, for crossdock_read_request.fragment. It is valid in every process and in
+   * every instance of the same version of the plugin, as long as the input does not change. */
+  const void* token;
+  size_t token_bytes; /* from 1 to CROSSDOCK_MAX_TOKEN_BYTES */
+  int64_t n_rows;     /* the number of rows, or -1 if it is unknown */
+  uint64_t bytes;     /* the bytes of the input to read for all columns; 0 if unknown; may be an estimate */
+  /* Statistics of the piece, or NULL: a batch in host memory, with a schema, as Arrow's "Statistics
+   * schema" defines it: the columns `column` (int32; null for the rows themselves) and `statistics`
+   * (a map from dictionary-encoded names such as "ARROW:null_count:exact" to a dense union). The
+   * consumer may move the batch out. */
+  crossdock_batch* statistics;
+} crossdock_fragment;
+
+/* A list of fragments. The consumer releases it. The list releases the statistics that are still in
+ * it. Statistics that were moved out may outlive the list and the instance. */
+typedef struct crossdock_fragments {
+  size_t struct_size;
+  const crossdock_fragment* fragments;
+  size_t n_fragments;
+  void (*release)(struct crossdock_fragments*);
+  void* private_data;
+} crossdock_fragments;
 
 #define CROSSDOCK_IMPORTER_ID "crossdock.importer/1"
 
@@ -677,6 +724,14 @@ typedef struct crossdock_importer {
    * @param out  the stream, owned by the caller */
   crossdock_code (*open)(crossdock_instance*, const crossdock_call* call, const crossdock_read_request* request,
                          crossdock_batch_stream* out, crossdock_error* err);
+  /* Lists pieces of an input that can be read independently. In the order of the list, the pieces
+   * contain each row of the input exactly once, in the order of the input. [any-thread] Nullable:
+   * an input is then one piece.
+   * @param request  as for `open`, also the ownership of the input, which is a source of known
+   *                 length; `fragment` is NULL; the columns, rows and sizes of batches are ignored
+   * @param out      the list, owned by the caller; may be empty if the input has no rows */
+  crossdock_code (*fragments)(crossdock_instance*, const crossdock_call* call, const crossdock_read_request* request,
+                              crossdock_fragments* out, crossdock_error* err);
 } crossdock_importer;
 
 /* What an export does with the bytes of a column. Later releases may add verdicts. Treat an unknown
@@ -1336,7 +1391,7 @@ typedef struct crossdock_plugin_meta {
   uint32_t sizes[CROSSDOCK_META_SIZES];
 } crossdock_plugin_meta;
 
-#define CROSSDOCK_META_N_SIZES 28
+#define CROSSDOCK_META_N_SIZES 30
 #define CROSSDOCK_META_SIZES_INIT                                                                                     \
   {                                                                                                                   \
     sizeof(struct ArrowSchema), sizeof(struct ArrowArray), sizeof(struct ArrowDeviceArray), sizeof(crossdock_error),  \
@@ -1346,7 +1401,8 @@ typedef struct crossdock_plugin_meta {
         sizeof(crossdock_encoding), sizeof(crossdock_host), sizeof(crossdock_memory), sizeof(crossdock_plugin_entry), \
         sizeof(crossdock_option_info), sizeof(crossdock_column_plan), sizeof(crossdock_plan),                         \
         sizeof(crossdock_encoded_buffer), sizeof(crossdock_encoded_node), sizeof(crossdock_encoded_array),            \
-        sizeof(crossdock_read_request), sizeof(crossdock_predicate)                                                   \
+        sizeof(crossdock_read_request), sizeof(crossdock_predicate), sizeof(crossdock_fragment),                      \
+        sizeof(crossdock_fragments)                                                                                   \
   }
 
 /* The attribute of both symbols. */

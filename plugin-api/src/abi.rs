@@ -174,6 +174,8 @@ abi! {
         reserved: u32,
         n_rows: u64,
         exact_predicates: u64,
+        write_options: *const OptionPair,
+        n_write_options: usize,
     }
     struct Writer {
         struct_size: usize,
@@ -250,12 +252,31 @@ abi! {
         batch_bytes: u64,
         predicates: *const Predicate,
         n_predicates: usize,
+        fragment: *const c_void,
+        fragment_bytes: usize,
+    }
+    struct Fragment {
+        struct_size: usize,
+        token: *const c_void,
+        token_bytes: usize,
+        n_rows: i64,
+        bytes: u64,
+        statistics: *mut Batch,
+    }
+    struct Fragments {
+        struct_size: usize,
+        fragments: *const Fragment,
+        n_fragments: usize,
+        release: Option<unsafe extern "C" fn(*mut Fragments)>,
+        private_data: *mut c_void,
     }
     #[derive(Clone, Copy)]
     struct Importer {
         struct_size: usize,
         formats: Option<unsafe extern "C" fn(*mut Instance, *mut *const Format, *mut usize, *mut Error) -> Code>,
         open: Option<unsafe extern "C" fn(*mut Instance, *const Call, *const ReadRequest, *mut BatchStream,
+            *mut Error) -> Code>,
+        fragments: Option<unsafe extern "C" fn(*mut Instance, *const Call, *const ReadRequest, *mut Fragments,
             *mut Error) -> Code>,
     }
     struct ColumnPlan {
@@ -532,6 +553,8 @@ zeroed!(
     Input,
     Predicate,
     ReadRequest,
+    Fragment,
+    Fragments,
     ColumnPlan,
     Plan,
     EncodedBuffer,
@@ -553,37 +576,12 @@ zeroed!(
     PluginMeta
 );
 
-sized!(
-    Error,
-    Batch,
-    Capsule,
-    Capsules,
-    Source,
-    Sink,
-    Call,
-    BatchStream,
-    Writer,
-    OptionInfo,
-    Format,
-    Input,
-    Predicate,
-    ReadRequest,
-    ColumnPlan,
-    Plan,
-    EncodedBuffer,
-    EncodedNode,
-    EncodedArray,
-    Host,
-    HostLog,
-    HostSession,
-    HostDecode,
-    Pointer,
-    DeviceInfo,
-    Kernel,
-    Launch,
-    HostKernels,
-    Memory
-);
+sized! {
+    Error, Batch, Capsule, Capsules, Source, Sink, Call, BatchStream, Writer, OptionInfo,
+    Format, Input, Predicate, ReadRequest, Fragment, Fragments, ColumnPlan, Plan, EncodedBuffer,
+    EncodedNode, EncodedArray, Host, HostLog, HostSession, HostDecode, Pointer, DeviceInfo,
+    Kernel, Launch, HostKernels, Memory
+}
 
 // A plugin's entry, interfaces and kernels are static variables, which must be `Sync`.
 // SAFETY: the struct never changes, and its functions can be called from any thread.

@@ -48,6 +48,10 @@ pub const FORMAT_DEVICE_ROWS: u32 = 16;
 pub const READ_COLUMNS: u32 = 1;
 pub const READ_ROWS: u32 = 2;
 pub const READ_FILTER: u32 = 4;
+pub const READ_ROW_COUNT: u32 = 8;
+pub const READ_WRITE_OPTIONS: u32 = 16;
+
+pub const MAX_TOKEN_BYTES: usize = 65536;
 
 pub const COMPARE_EQUAL: u32 = 1;
 pub const COMPARE_NOT_EQUAL: u32 = 2;

@@ -49,7 +49,7 @@ pub fn layouts() -> Vec<StructLayout> {
         "crossdock_sink" = Sink { struct_size, name, write, release, private_data }
         "crossdock_cancel" = Cancel { is_set, reserved, struct_size, wait, subscribe, unsubscribe, private_data }
         "crossdock_call" = Call { struct_size, device, stream, cancel, progress, progress_data, byte_budget, validate, reserved }
-        "crossdock_batch_stream" = BatchStream { struct_size, get_schema, get_next, release, private_data, honoured, reserved, n_rows, exact_predicates }
+        "crossdock_batch_stream" = BatchStream { struct_size, get_schema, get_next, release, private_data, honoured, reserved, n_rows, exact_predicates, write_options, n_write_options }
         "crossdock_writer" = Writer { struct_size, write, finish, release, private_data }
         "crossdock_magic" = Magic { offset, data, bytes }
         "crossdock_option_info" = OptionInfo { struct_size, key, description }
@@ -58,8 +58,10 @@ pub fn layouts() -> Vec<StructLayout> {
         "crossdock_path" = Path { names, n_names }
         "crossdock_row_range" = RowRange { begin, end }
         "crossdock_predicate" = Predicate { struct_size, column, comparison, reserved, type, literal }
-        "crossdock_read_request" = ReadRequest { struct_size, format, input, schema, options, n_options, flags, reserved, columns, n_columns, rows, n_rows, batch_rows, batch_bytes, predicates, n_predicates }
-        "crossdock_importer" = Importer { struct_size, formats, open }
+        "crossdock_read_request" = ReadRequest { struct_size, format, input, schema, options, n_options, flags, reserved, columns, n_columns, rows, n_rows, batch_rows, batch_bytes, predicates, n_predicates, fragment, fragment_bytes }
+        "crossdock_fragment" = Fragment { struct_size, token, token_bytes, n_rows, bytes, statistics }
+        "crossdock_fragments" = Fragments { struct_size, fragments, n_fragments, release, private_data }
+        "crossdock_importer" = Importer { struct_size, formats, open, fragments }
         "crossdock_column_plan" = ColumnPlan { struct_size, name, verdict, reserved, to, reason }
         "crossdock_plan" = Plan { struct_size, columns, n_columns, release, private_data }
         "crossdock_exporter" = Exporter { struct_size, formats, plan, begin }

@@ -62,6 +62,7 @@ release!(
     Sink,
     BatchStream,
     Writer,
+    Fragments,
     Plan,
     EncodedBuffer,
     EncodedArray

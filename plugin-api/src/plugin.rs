@@ -112,7 +112,8 @@ pub(crate) unsafe fn with<P: Plugin>(
 struct Tables<P>(PhantomData<P>);
 
 impl<P: Plugin> Tables<P> {
-    const IMPORTER: &'static abi::Importer = &importer::table::<P>();
+    const IMPORTER: &'static abi::Importer = &importer::table::<P>(false);
+    const FRAGMENTING: &'static abi::Importer = &importer::table::<P>(true);
     const EXPORTER: &'static abi::Exporter = &exporter::table::<P>();
     const DECODING: &'static abi::Encoding = &encoding::table::<P>(true);
     const LOWERING: &'static abi::Encoding = &encoding::table::<P>(false);
@@ -174,8 +175,12 @@ unsafe extern "C" fn get_interface<P: Plugin>(
     let id = unsafe { CStr::from_ptr(id) };
     let mut table: *const c_void = std::ptr::null();
     shell.poison.run_release(|| {
-        if id == abi::IMPORTER_ID && shell.plugin.importer().is_some() {
-            table = std::ptr::from_ref(Tables::<P>::IMPORTER).cast();
+        if id == abi::IMPORTER_ID
+            && let Some(importer) = shell.plugin.importer()
+        {
+            let importer =
+                if importer.has_fragments() { Tables::<P>::FRAGMENTING } else { Tables::<P>::IMPORTER };
+            table = std::ptr::from_ref(importer).cast();
         } else if id == abi::EXPORTER_ID && shell.plugin.exporter().is_some() {
             table = std::ptr::from_ref(Tables::<P>::EXPORTER).cast();
         } else if id == abi::ENCODING_ID

@@ -4,7 +4,7 @@ use std::ffi::{CString, c_void};
 
 use crate::abi;
 use crate::error::{Error, Result};
-use crate::read_request::{list, read_path};
+use crate::lists::{list, read_path};
 use crate::sized_struct;
 
 /// A comparison of the values of a column with a literal.

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::abi;
 use crate::error::{Error, Result};
+use crate::lists::{list, read_path};
 use crate::options::Options;
 use crate::predicate::{Predicate, RawPredicates};
 use crate::sized_struct;
@@ -23,6 +24,11 @@ pub struct Selection {
     pub batch_rows: u64,
     /// The preferred size of a batch in bytes; 0 for the format's own.
     pub batch_bytes: u64,
+    /// Whether the caller uses [`Honoured::n_rows`]: count the rows if the metadata of the input
+    /// contains their number, also if this takes several small reads.
+    pub row_count: bool,
+    /// Whether the caller uses [`crate::BatchStream::write_options`].
+    pub write_options: bool,
 }
 
 /// What a caller reads.
@@ -37,16 +43,27 @@ pub struct ReadRequest<'a> {
     pub options: &'a Options,
     /// The needed columns and rows. An importer may ignore it.
     pub selection: &'a Selection,
+    /// The token of the piece of the input to read, see [`crate::Fragment`]. The rows of the
+    /// selection are positions in the piece. `None`: the whole input. Always `None` if the importer
+    /// has no fragments.
+    pub fragment: Option<&'a [u8]>,
 }
 
 static NO_OPTIONS: Options = Options::new();
-static EVERYTHING: Selection =
-    Selection { columns: None, rows: None, predicates: Vec::new(), batch_rows: 0, batch_bytes: 0 };
+static EVERYTHING: Selection = Selection {
+    columns: None,
+    rows: None,
+    predicates: Vec::new(),
+    batch_rows: 0,
+    batch_bytes: 0,
+    row_count: false,
+    write_options: false,
+};
 
 impl<'a> ReadRequest<'a> {
     /// A request to read everything, without options or an expected schema.
     pub fn new(format: &'a str) -> Self {
-        Self { format, schema: None, options: &NO_OPTIONS, selection: &EVERYTHING }
+        Self { format, schema: None, options: &NO_OPTIONS, selection: &EVERYTHING, fragment: None }
     }
 
     /// Sets the expected schema.
@@ -62,6 +79,11 @@ impl<'a> ReadRequest<'a> {
     /// Sets the needed columns and rows.
     pub fn with_selection(self, selection: &'a Selection) -> Self {
         Self { selection, ..self }
+    }
+
+    /// Sets the token of the piece to read.
+    pub fn with_fragment(self, fragment: Option<&'a [u8]>) -> Self {
+        Self { fragment, ..self }
     }
 }
 
@@ -106,8 +128,6 @@ impl Honoured {
 
 /// The greatest number of columns and of ranges in a request.
 const MAX_ITEMS: usize = 1 << 20;
-/// The greatest number of names in a path, the depth of Arrow schemas.
-const MAX_NAMES: usize = 64;
 
 impl Selection {
     /// Whether everything is needed.
@@ -141,20 +161,27 @@ impl Selection {
         };
         // SAFETY: the caller guarantees `n_predicates` valid predicates.
         let predicates = unsafe { Predicate::read_all(raw) }?;
-        Ok(Self { columns, rows, predicates, batch_rows: raw.batch_rows, batch_bytes: raw.batch_bytes })
+        let row_count = raw.flags & abi::READ_ROW_COUNT != 0;
+        let (batch_rows, batch_bytes) = (raw.batch_rows, raw.batch_bytes);
+        let write_options = raw.flags & abi::READ_WRITE_OPTIONS != 0;
+        Ok(Self { columns, rows, predicates, batch_rows, batch_bytes, row_count, write_options })
     }
 }
 
+/// Reads the token of a request.
+///
+/// # Errors
+/// Invalid argument if the token is null although it is not empty, or too long.
+///
 /// # Safety
-/// `names` of `path` points to `n_names` strings that live during `'a`, or is null.
-pub(crate) unsafe fn read_path(path: &abi::Path) -> Result<Vec<String>> {
-    // SAFETY: the caller guarantees `n_names` strings.
-    let names = unsafe { list(path.names, path.n_names, MAX_NAMES, "names of a column") }?;
-    if names.is_empty() {
-        return Err(Error::invalid_argument("a column of the read request has no name"));
+/// `fragment` of `raw` is null, or points to `fragment_bytes` bytes that are not changed during
+/// `'a`.
+pub(crate) unsafe fn read_token<'a>(raw: &abi::ReadRequest) -> Result<Option<&'a [u8]>> {
+    if raw.fragment.is_null() && raw.fragment_bytes == 0 {
+        return Ok(None);
     }
-    // SAFETY: each string is valid for its length.
-    names.iter().map(|name| unsafe { name.get() }.map(str::to_string)).collect()
+    // SAFETY: the caller guarantees null or `fragment_bytes` bytes.
+    unsafe { crate::fragment::token(raw.fragment, raw.fragment_bytes) }.map(Some)
 }
 
 fn read_ranges(ranges: &[abi::RowRange]) -> Result<Vec<Range<u64>>> {
@@ -173,21 +200,6 @@ fn read_ranges(ranges: &[abi::RowRange]) -> Result<Vec<Range<u64>>> {
             Ok(range.begin..range.end)
         })
         .collect()
-}
-
-/// # Safety
-/// `list` points to `n` values that live during `'a`, or is null, or `n` is 0.
-pub(crate) unsafe fn list<'a, T>(list: *const T, n: usize, max_len: usize, what: &str) -> Result<&'a [T]> {
-    if n == 0 {
-        return Ok(&[]);
-    }
-    if list.is_null() || !list.is_aligned() || n > max_len {
-        return Err(Error::invalid_argument(format!(
-            "the read request has an invalid list of {n} {what}, expected at most {max_len}"
-        )));
-    }
-    // SAFETY: `list` is not null and aligned, and the caller guarantees `n` values.
-    Ok(unsafe { std::slice::from_raw_parts(list, n) })
 }
 
 /// The C structs of a [`Selection`], which they borrow.
@@ -212,7 +224,9 @@ impl RawSelection {
         let rows_flag = if selection.rows.is_some() { abi::READ_ROWS } else { 0 };
         let predicates = RawPredicates::new(&selection.predicates)?;
         let filter_flag = if selection.predicates.is_empty() { 0 } else { abi::READ_FILTER };
-        let flags = columns_flag | rows_flag | filter_flag;
+        let count_flag = if selection.row_count { abi::READ_ROW_COUNT } else { 0 };
+        let options_flag = if selection.write_options { abi::READ_WRITE_OPTIONS } else { 0 };
+        let flags = columns_flag | rows_flag | filter_flag | count_flag | options_flag;
         Ok(Self { _names: names, columns, rows, predicates, flags })
     }
 
@@ -261,6 +275,8 @@ mod tests {
                 batch_rows: 7,
                 batch_bytes: u64::MAX,
                 predicates: Vec::new(),
+                row_count: true,
+                write_options: true,
             },
         ] {
             assert_eq!(round_trip(&selection).unwrap(), selection);

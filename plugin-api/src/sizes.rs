@@ -46,6 +46,8 @@ sized_structs! {
     "crossdock_input" Input,
     "crossdock_predicate" Predicate,
     "crossdock_read_request" ReadRequest,
+    "crossdock_fragment" Fragment,
+    "crossdock_fragments" Fragments,
     "crossdock_importer" Importer,
     "crossdock_column_plan" ColumnPlan without reason,
     "crossdock_plan" Plan,
@@ -82,7 +84,7 @@ pub const META_SIZES: usize = 128;
 
 /// The number of struct sizes that the first release of this minor version listed. Later releases
 /// may list more.
-pub const MIN_META_SIZES: usize = 28;
+pub const MIN_META_SIZES: usize = 30;
 
 /// An element of `CROSSDOCK_META_SIZES_INIT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +118,7 @@ impl BuiltSize {
 }
 
 /// The elements of `CROSSDOCK_META_SIZES_INIT`, in its order.
-pub const BUILT_SIZES: [BuiltSize; 28] = [
+pub const BUILT_SIZES: [BuiltSize; 30] = [
     BuiltSize::fixed::<ArrowSchema>("ArrowSchema"),
     BuiltSize::fixed::<ArrowArray>("ArrowArray"),
     BuiltSize::fixed::<ArrowDeviceArray>("ArrowDeviceArray"),
@@ -149,4 +151,6 @@ pub const BUILT_SIZES: [BuiltSize; 28] = [
     BuiltSize::sized::<EncodedArray>(),
     BuiltSize::sized::<ReadRequest>(),
     BuiltSize::sized::<Predicate>(),
+    BuiltSize::sized::<Fragment>(),
+    BuiltSize::sized::<Fragments>(),
 ];

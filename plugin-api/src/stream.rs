@@ -4,6 +4,7 @@ use crate::abi;
 use crate::call::{Call, CallSettings};
 use crate::door::Poison;
 use crate::error::{Error, Result};
+use crate::options::Options;
 use crate::owned::{Owned, Release};
 use crate::read_request::Honoured;
 
@@ -26,10 +27,21 @@ pub trait BatchStream: Send {
     fn honoured(&self) -> Honoured {
         Honoured::default()
     }
+
+    /// Options for writing the format, with which a writer stores data as the input does. Must not
+    /// change.
+    fn write_options(&self) -> Options {
+        Options::new()
+    }
 }
+
+/// The greatest number of options of a stream.
+const MAX_OPTIONS: usize = 1 << 10;
 
 struct Shell {
     stream: Box<dyn BatchStream>,
+    /// The options that the C struct points to.
+    _write_options: (Options, Vec<abi::OptionPair>),
     /// Whether a call has failed. After a failed call, the position of the stream is undefined.
     failed: bool,
     poison: Poison,
@@ -42,7 +54,12 @@ pub fn export_stream(stream: Box<dyn BatchStream>, poison: Poison) -> Owned<abi:
     raw.get_next = Some(get_next);
     raw.release = Some(release);
     stream.honoured().write(&mut raw);
-    raw.private_data = Box::into_raw(Box::new(Shell { stream, failed: false, poison })).cast();
+    let options = stream.write_options();
+    // The pairs refer to heap blocks, which stay in place when their owner is moved.
+    let pairs = options.pairs();
+    (raw.write_options, raw.n_write_options) = (pairs.as_ptr(), pairs.len());
+    let shell = Shell { stream, _write_options: (options, pairs), failed: false, poison };
+    raw.private_data = Box::into_raw(Box::new(shell)).cast();
     // SAFETY: this function created the stream with its release function, and there is no other
     // copy of it.
     unsafe { Owned::new(raw) }
@@ -68,6 +85,21 @@ impl BatchStreamHandle {
     /// The parts of the request that the stream honours.
     pub fn honoured(&self) -> Honoured {
         Honoured::read(&self.0)
+    }
+
+    /// Options for writing the format, with which a writer stores data as the input does.
+    ///
+    /// # Errors
+    /// Returns an error if the list is invalid.
+    pub fn write_options(&self) -> Result<Options> {
+        let n = self.0.n_write_options;
+        if n > MAX_OPTIONS {
+            return Err(Error::internal(format!(
+                "a batch stream has {n} options, expected at most {MAX_OPTIONS}"
+            )));
+        }
+        // SAFETY: the header requires a list that is valid until the stream is released.
+        unsafe { Options::read(self.0.write_options, n) }
     }
 
     /// The schema of all batches.
@@ -134,7 +166,7 @@ unsafe extern "C" fn get_next(
 ) -> abi::Code {
     // SAFETY: only `export_stream` sets this function, with a boxed `Shell` that lives until the
     // stream is released. The header forbids concurrent calls.
-    let Shell { stream, failed, poison } = unsafe { &mut *(*stream).private_data.cast::<Shell>() };
+    let Shell { stream, failed, poison, .. } = unsafe { &mut *(*stream).private_data.cast::<Shell>() };
     let body = || {
         if std::mem::replace(failed, true) {
             return Err(Error::invalid_argument("get_next was called after a failed call"));

@@ -18,7 +18,7 @@ fn structs() -> Vec<(&'static str, &'static TypeLayout)> {
     structs! {
         ArrowSchema, ArrowArray, ArrowDeviceArray, ArrowArrayStream, ArrowDeviceArrayStream, Error, Str, OptionPair,
         Device, Batch, Capsule, Capsules, Source, Sink, Cancel, Call, BatchStream, Writer, Magic, OptionInfo, Format, Input, Path,
-        RowRange, Predicate, ReadRequest, Importer,
+        RowRange, Predicate, ReadRequest, Fragment, Fragments, Importer,
         ColumnPlan, Plan, Exporter, EncodedBuffer, EncodedNode, EncodedArray, Operator, Encoding, Host, HostLog, HostSession, HostDecode,
         Allocation, Copy, Pointer, DeviceInfo, Arg, Kernel, KernelArgs, Image,
         ImageSet, Launch, HostKernels, Memory, PluginEntry, PluginMeta,

@@ -37,6 +37,7 @@ from ._native import (
 # that another thread of the parent had begun.
 from . import _plugins as _plugins
 from . import _scan as _scan
+from ._fragments import Fragment
 from ._session import default_session
 
 TYPE_CHECKING = False
@@ -55,6 +56,7 @@ __all__ = [
     "Error",
     "ExportError",
     "Field",
+    "Fragment",
     "OutOfMemoryError",
     "PluginError",
     "Scan",

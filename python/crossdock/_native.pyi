@@ -9,6 +9,8 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypedDict,
 import numpy  # type: ignore[import-not-found,unused-ignore]
 import pyarrow  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
+from ._fragments import Fragment
+
 __all__ = [
     "CancelledError",
     "Column",
@@ -226,7 +228,7 @@ class Session:
     ) -> Table: ...
     def scan(
         self,
-        source: _ScanSource,
+        source: _ScanSource | Fragment,
         format: str | None = None,
         *,
         columns: Sequence[_ColumnPath] | None = None,
@@ -237,6 +239,7 @@ class Session:
         batch_rows: int | None = None,
         prefetch: int = 2,
         map: bool = True,
+        fragment: bytes | None = None,
         **options: str | bool | int | float,
     ) -> Scan: ...
     def write(
@@ -288,6 +291,7 @@ class Scan:
     @property
     def device(self) -> str: ...
     def __iter__(self) -> ScanIterator: ...
+    def fragments(self) -> list[Fragment]: ...
     def to_table(self) -> Table: ...
     def head(self, n: int = 5) -> Table: ...
     def __arrow_c_schema__(self) -> _Capsule: ...

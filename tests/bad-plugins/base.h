@@ -38,7 +38,9 @@ enum bug {
   LOCK_AROUND_ALLOC, LOCK_AROUND_FREE, LOCK_AROUND_WRITE, PANICS_ON_BYTES, PANICS_ON_TENSORS, PANICS_ON_NODES, PANICS_ON_CHANGED_NODES,
   RELEASE_NOT_CLEARED, BATCH_LEFT, ALL_REFUSED, NESTED_NULL_COUNT, ROW_BEYOND_THE_END, THROWS_IN_RELEASE, BLOCKS, SCHEMA_READS, OTHER_COLUMNS_IGNORED, PROGRESS_BEYOND,
   COLUMNS_NOT_SELECTED, ROWS_NOT_SELECTED, ROW_COUNT_GUESSED, PREDICATE_NOT_APPLIED, MATCHING_ROW_PRUNED,
-  ROWS_ABOVE_CAPACITY, DEVICE_ROWS_IGNORED, DECODED_COUNTS_ROWS,
+  ROWS_ABOVE_CAPACITY, DEVICE_ROWS_IGNORED, DECODED_COUNTS_ROWS, WRITE_OPTION_UNKNOWN,
+  FRAGMENTS_OVERLAP, FRAGMENT_OMITTED, FRAGMENT_ROWS_WRONG, FRAGMENT_IGNORED, FRAGMENTS_KEEP_SOURCE, STATISTICS_OF_OWN_SCHEMA,
+  ASSERTS_ON_TOKENS, PANICS_ON_TOKENS,
   ARRAYS_NOT_CHECKED, NEGATIVE_ROWS_READ_AS_NONE, PANICS_ON_ARRAYS,
   TENSOR_STRIDES_IGNORED, TENSOR_LOST, TENSOR_NOT_CHECKED, IPC_NULLS_IGNORED,
   ANY_ENCODING, LOOKS_AT_DEVICE_MEMORY, PROGRAM_DIFFERS, ASSERTS_ON_NODES,
@@ -87,6 +89,14 @@ crossdock_code base_device_open(crossdock_instance*, crossdock_capsules*, const 
 crossdock_code base_device_begin(crossdock_instance*, const struct ArrowSchema*, crossdock_writer*, crossdock_error*);
 crossdock_code base_rows_open(crossdock_instance*, crossdock_source*, const crossdock_read_request*, crossdock_batch_stream*,
                               crossdock_error*);
+crossdock_code base_open(crossdock_instance*, const crossdock_call*, const crossdock_read_request*, crossdock_batch_stream*,
+                         crossdock_error*);
+crossdock_code base_fragments(crossdock_instance*, const crossdock_call*, const crossdock_read_request*, crossdock_fragments*,
+                              crossdock_error*);
+/* Sets `*out` to the offset of the frame that a token names. */
+crossdock_code base_find_frame(crossdock_source*, const void* token, size_t bytes, uint64_t* out, crossdock_error*);
+/* The layout of `base-rows`, see rows_read.c. */
+enum { BASE_ROW = 9, BASE_MAX_NAME = 4096, BASE_MAX_ROWS = 1 << 16 };
 /* Replaces the array by a copy, and releases the original. The copy uses the buffers of the
  * original, but does not own these buffers. */
 void base_forget_owner(struct ArrowArray*);

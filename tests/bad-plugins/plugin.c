@@ -122,8 +122,8 @@ void base_unlock(int is_held) {
 
 /* -------------------------------------------------------------------------------- importer --- */
 
-static crossdock_code open(crossdock_instance* instance, const crossdock_call* call,
-                           const crossdock_read_request* request, crossdock_batch_stream* out, crossdock_error* err) {
+crossdock_code base_open(crossdock_instance* instance, const crossdock_call* call, const crossdock_read_request* request,
+                         crossdock_batch_stream* out, crossdock_error* err) {
   const crossdock_input* input = request->input;
   crossdock_source source = {.struct_size = sizeof source};
   crossdock_capsules capsules = {.struct_size = sizeof capsules};
@@ -149,6 +149,11 @@ static crossdock_code open(crossdock_instance* instance, const crossdock_call* c
       CROSSDOCK_MOVE(&capsules, input->capsules);
     }
     if (capsules.release && base_is(request->format, TENSOR)) return base_tensor_open(&capsules, request->schema, out, err);
+    if (source.release && base_is(request->format, IPC) && request->fragment &&
+        !base_is((crossdock_str){request->fragment, request->fragment_bytes}, "all")) {
+      source.release(&source);
+      return base_fail(err, CROSSDOCK_BAD_DATA, "base-ipc: an unknown token");
+    }
     if (source.release && base_is(request->format, IPC)) return base_ipc_open(&source, request->schema, out, err);
     if (source.release && !base_is(request->format, DEVICE)) return base_rows_open(instance, &source, request, out, err);
     if (capsules.release && !base_is(request->format, ROWS)) return base_device_open(instance, &capsules, request->schema, out, err);
@@ -221,7 +226,7 @@ static crossdock_code begin(crossdock_instance* instance, const crossdock_call* 
   return code != CROSSDOCK_OK ? code : base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: the format is unknown or does not support this kind of output");
 }
 
-static const crossdock_importer IMPORTER = {sizeof IMPORTER, read_formats, HAS(NO_OPEN) ? NULL : open};
+static const crossdock_importer IMPORTER = {sizeof IMPORTER, read_formats, HAS(NO_OPEN) ? NULL : base_open, base_fragments};
 static const crossdock_exporter EXPORTER = {sizeof EXPORTER, written_formats, plan, begin};
 
 /* ------------------------------------------------------------------------------- instances --- */

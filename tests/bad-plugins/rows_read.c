@@ -4,7 +4,7 @@
  * numbers are little-endian. */
 #include "base.h"
 
-enum { HEAD = 12, ROW = 9, MAX_NAME = 4096, MAX_ROWS = 1 << 16, MAX_CONDITIONS = 64 };
+enum { HEAD = 12, ROW = BASE_ROW, MAX_NAME = BASE_MAX_NAME, MAX_ROWS = BASE_MAX_ROWS, MAX_CONDITIONS = 64 };
 
 /* The comparison of values with a literal. */
 typedef struct condition {
@@ -23,6 +23,7 @@ typedef struct reader {
   int n_frames;
   int has_failed;
   int has_ended;
+  int is_fragment; /* whether only one frame is read */
   condition conditions[MAX_CONDITIONS];
   size_t n_conditions;
   int has_pruned;
@@ -212,7 +213,7 @@ static crossdock_code get_next(crossdock_batch_stream* stream, const crossdock_c
   uint64_t scratch;
   crossdock_code code;
   if (base_cancelled(call, err) != CROSSDOCK_OK) return CROSSDOCK_CANCELLED;
-  if (r->has_ended) return CROSSDOCK_OK;
+  if (r->has_ended || (r->is_fragment && r->n_frames == 1)) return CROSSDOCK_OK;
   scratch = base_scratch_take(HAS(DRIVER_MEMORY));
   code = next_frame(r, call, out, err);
   if (code != CROSSDOCK_OK) r->has_failed = 1;
@@ -268,6 +269,10 @@ crossdock_code base_rows_open(crossdock_instance* instance, crossdock_source* so
   r->source = *source;
   code = HAS(CANCEL_SEEN_AFTER_ALL_IS_READ) ? read_all(r, err) : CROSSDOCK_OK;
   if (code == CROSSDOCK_OK) code = read_head(r, request->schema, err);
+  if (code == CROSSDOCK_OK && request->fragment && !HAS(FRAGMENT_IGNORED)) {
+    r->is_fragment = 1;
+    code = base_find_frame(&r->source, request->fragment, request->fragment_bytes, &r->offset, err);
+  }
   if (code != CROSSDOCK_OK) {
     release_reader(&partial);
     return code;
@@ -278,6 +283,11 @@ crossdock_code base_rows_open(crossdock_instance* instance, crossdock_source* so
   out->private_data = partial.private_data;
   take_conditions(r, request, out);
   if (HAS(ROWS_NOT_SELECTED)) out->honoured = CROSSDOCK_HONOURS_ROWS;
+  if (HAS(WRITE_OPTION_UNKNOWN)) {
+    static const crossdock_option OPTION = {TEXT("level"), TEXT("9")};
+    out->write_options = &OPTION;
+    out->n_write_options = 1;
+  }
   if (HAS(ROW_COUNT_GUESSED)) {
     out->honoured = CROSSDOCK_HAS_ROW_COUNT;
     out->n_rows = 1u << 20;

@@ -4,7 +4,8 @@ use arrow_schema::DataType;
 use crossdock_kernels::{Accept, ByteValues, Checks, ComparedType, Jobs, NumberType, Offsets, Source};
 use crossdock_memory::{Buffer, Error, Result, Stream};
 
-use super::literal::{Comparison, Constant, number_type};
+use super::comparison::{Comparison, Constant};
+use super::literal::number_type;
 use crate::DeviceArray;
 use crate::decode_dictionary::keys_of;
 use crate::take::{Slot, Slots, Validity, byte_aligned_bits, expand_runs, merge_validity, take};

@@ -1,6 +1,7 @@
 //! Filters the rows of batches by comparisons of columns with literals, on any device.
 
 mod compare;
+mod comparison;
 mod exact;
 mod literal;
 mod parse;
@@ -13,8 +14,9 @@ use crate::nulls::stream_on;
 use crate::take::{merge_validity, row_width, take_in_range};
 use crate::{DeviceArray, DeviceBatch};
 use compare::Mask;
+pub use comparison::{Comparison, Constant};
 pub use exact::Decimal;
-pub use literal::{Comparison, Constant, Literal, Operator};
+pub use literal::{Literal, Operator};
 
 /// A comparison of a column, or of a field of nested structs.
 #[derive(Clone, Debug, PartialEq)]

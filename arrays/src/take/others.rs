@@ -1,5 +1,5 @@
-//! Takes rows of arrays that refer to other arrays: dictionaries, run-end encoded arrays, unions and
-//! list views. The results refer to the same values.
+//! Takes rows of arrays that refer to other arrays: dictionaries, run-end encoded arrays, unions
+//! and list views. The results refer to the same values.
 
 use arrow_schema::{DataType, UnionMode};
 use crossdock_kernels::{Checks, Words};

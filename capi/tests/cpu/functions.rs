@@ -113,6 +113,10 @@ cases! {
     capsules_in_host_memory_are_moved_to_the_device_of_the_session
     settings_provide_the_schema_of_capsules
     capsules_are_released_on_failure
+    scan_reads_files_one_after_another
+    scan_selects_columns_and_rows_of_all_files_together
+    stream_of_a_scan_may_outlive_the_session
+    scan_reports_why_files_cannot_be_read
     file_appears_complete_when_finish_succeeds
     writer_released_early_leaves_no_file
     failed_write_abandons_the_file

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
-use crossdock::api::{CallSettings, Code, Device, Error, Format, Input, Result};
+use crossdock::api::{BatchStreamHandle, CallSettings, Code, Device, Error, Format, Input, Result};
 use crossdock_arrays::{Level, import_batch, import_schema, validate};
 
 use super::case::{Check, failed};
@@ -43,7 +43,17 @@ pub fn read_and_validate(
     expected_schema: Option<&SchemaRef>,
     input: Input,
 ) -> Result<Option<Error>> {
-    let mut stream = round_trip::open(subject, call, format, input, expected_schema)?;
+    let stream = round_trip::open(subject, call, format, input, expected_schema)?;
+    drain_and_validate(context, subject, call, stream)
+}
+
+/// Reads a stream to its end, like [`read_and_validate`].
+pub fn drain_and_validate(
+    context: &CaseContext,
+    subject: &Subject,
+    call: &CallSettings,
+    mut stream: BatchStreamHandle,
+) -> Result<Option<Error>> {
     let schema: SchemaRef = match import_schema(&stream.schema()?) {
         Ok(schema) => Arc::new(schema),
         Err(error) => return Ok(Some(error)),

@@ -218,7 +218,7 @@ static crossdock_code formats(crossdock_instance* i, const crossdock_format** ou
   return CROSSDOCK_OK;
 }
 
-static const crossdock_importer IMPORTER = {sizeof IMPORTER, formats, open_source};
+static const crossdock_importer IMPORTER = {.struct_size = sizeof IMPORTER, .formats = formats, .open = open_source};
 
 static crossdock_code create(const crossdock_host* host, crossdock_instance** out, crossdock_error* err) {
   crossdock_instance* instance = malloc(sizeof *instance);

@@ -98,6 +98,32 @@ fn show_command_prints_the_first_rows_of_all_files() {
 }
 
 #[test]
+fn convert_and_show_read_the_files_of_patterns_as_one_table() {
+    let dir = with_rows();
+    for name in ["part-2.csv", "part-1.csv"] {
+        std::fs::copy(dir.path().join("in.csv"), dir.path().join(name)).unwrap();
+    }
+    let convert = |inputs: &[&str]| {
+        let options = ["out.csv", "--quiet", "--plugins", csv(), "--rows", "2:4"];
+        stdout(&dir.run(&[&["convert"], inputs, &options].concat()));
+        content(&dir, "out.csv")
+    };
+    let expected = "a,b\n3,z\n1,x\n";
+    assert_eq!(convert(&["part-*.csv"]), expected);
+    assert_eq!(convert(&["in.csv", "part-[2].csv"]), expected);
+    let shown = stdout(&dir.run(&["show", "part-?.csv", "--plugins", csv(), "--rows", "9"]));
+    assert_eq!(shown.lines().count(), 2 + 6, "{shown}");
+    let (status, line) = dir.fails(&["convert", "part-9*.csv", "out.csv", "--plugins", csv()]);
+    assert!(status == 2 && line.contains("'part-9*.csv': no file matches the pattern"), "{status} {line}");
+    let (status, line) = dir.fails(&["convert", "in.csv", "-", "out.csv", "--plugins", csv()]);
+    assert!(status == 2 && line.contains("standard input can only be the only input"), "{status} {line}");
+    std::fs::write(dir.path().join("part-3.csv"), "a,other\n1,2\n").unwrap();
+    let (_, line) = dir.fails(&["convert", "part-*.csv", "new.csv", "--plugins", csv()]);
+    assert!(line.contains("'part-3.csv' does not have the schema") && line.contains("other"), "{line}");
+    assert!(!dir.path().join("new.csv").exists());
+}
+
+#[test]
 fn filter_keeps_the_rows_that_fulfil_all_comparisons() {
     let dir = with_rows();
     let plugin = ["--plugins", csv(), "--from-option", "types=int64,utf8"];

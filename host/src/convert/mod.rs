@@ -5,9 +5,11 @@ mod report;
 mod via;
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use arrow_schema::SchemaRef;
 use crossdock_arrays::DeviceBatch;
 use crossdock_plugin_api::{Options, Progress};
 
@@ -15,10 +17,12 @@ pub use plan::{ColumnReport, PlanReport};
 pub use report::{Report, Stage};
 use via::Via;
 
+use crate::column_name::ColumnName;
 use crate::error::{Error, Result};
 use crate::filter::Predicate;
+use crate::plugin::Plugin;
 use crate::reader::{ReadOptions, Reader};
-use crate::selection::ColumnName;
+use crate::scan::{Batches, Scan, ScanOptions, ScanSource};
 use crate::session::Session;
 use crate::sink::Output;
 use crate::source::Input;
@@ -32,6 +36,7 @@ pub struct Conversion {
     vias: Vec<String>,
     via: Options,
     nulls: Option<String>,
+    keeps_options: bool,
 }
 
 impl Session {
@@ -45,6 +50,7 @@ impl Session {
             vias: Vec::new(),
             via: Options::new(),
             nulls: None,
+            keeps_options: false,
         }
     }
 }
@@ -114,6 +120,13 @@ impl Conversion {
         self
     }
 
+    /// Gives the output the options of the input that [`Self::write_options`] do not set, such as
+    /// its compression, if the same plugin reads and writes and knows them.
+    pub fn keep_options(mut self) -> Self {
+        self.keeps_options = true;
+        self
+    }
+
     /// Sets options of the format that is written.
     pub fn write_options(mut self, options: Options) -> Self {
         self.write.options = options;
@@ -129,22 +142,56 @@ impl Conversion {
 
     /// Runs the conversion. After an error or cancellation, no output remains.
     pub fn run(self, input: Input, output: Output) -> Result<Report> {
+        self.run_from(|session, read| Ok(Origin::Reader(Box::new(session.read(input, read)?))), output)
+    }
+
+    /// Converts files of one schema to one output, one after another. The rows and the limit apply
+    /// to the rows of all files together. In the report, the stage "read" includes moves to the
+    /// session's device. `map`: whether the files may be mapped.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] that names the file and the column if the schemas differ. After an error or
+    /// cancellation, no output remains.
+    pub fn run_files(self, files: Vec<PathBuf>, map: bool, output: Output) -> Result<Report> {
+        let open = |session: &Session, read: &ReadOptions| {
+            let options = ScanOptions { read: read.clone(), prefetch: 0, map, ..ScanOptions::default() };
+            let scan = session.scan(ScanSource::Files(files), options)?;
+            Ok(Origin::Scan(scan.batches()?, scan))
+        };
+        self.run_from(open, output)
+    }
+
+    fn run_from(
+        self,
+        open: impl FnOnce(&Session, &ReadOptions) -> Result<Origin>,
+        output: Output,
+    ) -> Result<Report> {
         let start = Instant::now();
-        let Self { session, read, mut write, vias, via: via_options, nulls } = self;
+        let Self { session, mut read, mut write, vias, via: via_options, nulls, keeps_options } = self;
+        read.write_options = keeps_options;
         let named = vias.iter().chain(&read.from).chain(&write.to).map(String::as_str);
         session.plugins_without_warnings(&named.collect::<Vec<_>>());
         let copied = || session.account().usage().copied;
         let before = copied();
         let opened = Instant::now();
-        let reader = session.read(input, &read)?;
+        let mut reader = open(&session, &read)?;
         let mut read_stage = Stage::new("read", reader.plugin().name(), reader.format());
         read_stage.time = opened.elapsed();
         let schema = reader.schema().clone();
+        let written = session.choose_output(output.target(), write.to.as_deref())?;
+        if written.plugin.name() == reader.plugin().name() {
+            // The output is stored as the input, unless the caller sets the option.
+            let is_default =
+                |(key, _): &(&str, &str)| written.format.has_option(key) && write.options.get(key).is_none();
+            let defaults: Vec<_> = reader.write_options().iter().filter(is_default).collect();
+            write.options =
+                defaults.into_iter().fold(write.options, |all, (key, value)| all.with(key, value));
+        }
         // Only formats that cannot represent nulls have the option "nulls". Other formats would
         // reject the option.
         let mut pass_options = via_options.clone();
         if let Some(how) = nulls {
-            if session.choose_output(output.target(), write.to.as_deref())?.format.has_option("nulls") {
+            if written.format.has_option("nulls") {
                 write.options = write.options.with("nulls", &how);
             }
             pass_options = pass_options.with("nulls", how);
@@ -162,7 +209,6 @@ impl Conversion {
 
         let mut line =
             Line { read_stage, passes, write_stage, move_stage: Stage::new("move", "host", "cpu"), writer };
-        let mut reader = reader;
         let arrive_stage = line.push_all(&session, &mut reader)?;
         line.read_stage.copied = reader.plugin().account().usage().copied;
         drop(reader);
@@ -176,6 +222,57 @@ impl Conversion {
         }
         stages.push(write_stage);
         Ok(Report { stages, time: start.elapsed() })
+    }
+}
+
+/// Where the batches come from.
+enum Origin {
+    Reader(Box<Reader>),
+    Scan(Batches, Scan),
+}
+
+impl Origin {
+    fn plugin(&self) -> &Plugin {
+        match self {
+            Self::Reader(reader) => reader.plugin(),
+            Self::Scan(_, scan) => scan.plugin(),
+        }
+    }
+
+    fn format(&self) -> &str {
+        match self {
+            Self::Reader(reader) => reader.format(),
+            Self::Scan(_, scan) => scan.format(),
+        }
+    }
+
+    fn write_options(&self) -> &Options {
+        match self {
+            Self::Reader(reader) => reader.write_options(),
+            Self::Scan(_, scan) => scan.write_options(),
+        }
+    }
+
+    fn schema(&self) -> &SchemaRef {
+        match self {
+            Self::Reader(reader) => reader.schema(),
+            Self::Scan(_, scan) => scan.schema(),
+        }
+    }
+
+    fn next_unmoved(&mut self) -> Result<Option<DeviceBatch>> {
+        match self {
+            Self::Reader(reader) => reader.next_unmoved(),
+            Self::Scan(batches, _) => batches.next().transpose(),
+        }
+    }
+
+    fn move_to_session(&mut self, batch: DeviceBatch) -> Result<DeviceBatch> {
+        match self {
+            Self::Reader(reader) => reader.move_to_session(batch),
+            // A scan moves its batches itself.
+            Self::Scan(..) => Ok(batch),
+        }
     }
 }
 
@@ -206,7 +303,7 @@ struct Line {
 impl Line {
     /// Passes every batch of the reader to the next stage. Returns the stage that moves batches to
     /// the session's device.
-    fn push_all(&mut self, session: &Session, reader: &mut Reader) -> Result<Stage> {
+    fn push_all(&mut self, session: &Session, reader: &mut Origin) -> Result<Stage> {
         let copied = || session.account().usage().copied;
         let mut arrive_stage = Stage::new("move", "host", &session.device().to_string());
         while let Some(batch) = self.read_stage.time(|| reader.next_unmoved())? {

@@ -1,12 +1,16 @@
 //! What a scan reads.
 
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use arrow_schema::SchemaRef;
+use crossdock_plugin_api::Options;
 
+use crate::error::{Error, Result};
+use crate::plugin::Plugin;
 use crate::reader::{ReadOptions, Reader};
 use crate::source::Input;
+use crate::writer::schema_difference;
 
 /// The inputs of a scan.
 #[derive(Clone)]
@@ -42,7 +46,27 @@ pub(crate) struct Description {
     pub source: ScanSource,
     pub options: ScanOptions,
     pub schema: SchemaRef,
+    /// The plugin that reads the first input, and the name of the format.
+    pub reader: (Arc<Plugin>, String),
+    /// Options with which a writer stores data as the first input does.
+    pub write_options: Options,
     pub n_rows: Option<u64>,
     /// The reader of an input that can be read only once, until it is used.
     pub once: Option<Mutex<Option<Reader>>>,
+}
+
+impl Description {
+    /// Compares the schema of the input `name` with that of the first input, unless the inputs may
+    /// have other schemas.
+    pub fn check_schema(&self, name: &str, schema: &SchemaRef) -> Result<()> {
+        if self.options.schema.is_some() {
+            return Ok(());
+        }
+        match schema_difference(&self.schema, schema) {
+            None => Ok(()),
+            Some(difference) => Err(Error::usage(format!(
+                "'{name}' does not have the schema of the scan's first input: {difference}"
+            ))),
+        }
+    }
 }

@@ -1,6 +1,8 @@
 //! Scans: descriptions of tables that are read in batches.
 
+mod arrow;
 mod description;
+mod fragments;
 mod prefetch;
 mod run;
 
@@ -9,13 +11,18 @@ use std::time::Duration;
 
 use arrow_schema::{FieldRef, SchemaRef};
 use crossdock_arrays::DeviceBatch;
+use crossdock_plugin_api::Options;
 
+use crate::column_name::ColumnName;
 use crate::error::{Error, Result};
-use crate::selection::ColumnName;
+use crate::plugin::Plugin;
 use crate::session::Session;
+use crate::source::Input;
 use crate::table::Table;
+pub use arrow::RecordBatches;
 use description::Description;
 pub use description::{ScanOptions, ScanSource};
+pub use fragments::Fragment;
 use prefetch::Prefetch;
 use run::Run;
 
@@ -55,16 +62,32 @@ impl Session {
             )));
         }
         let name = input.name().to_owned();
-        let read = if is_single { options.read.clone() } else { run::without_rows(&options.read) };
+        if !is_single && options.read.fragment.is_some() {
+            return Err(Error::usage(
+                "fragment: expected one file, because a fragment is a part of one input",
+            ));
+        }
+        let mut read = if is_single { options.read.clone() } else { run::without_rows(&options.read) };
+        // Small reads of other inputs may take long.
+        read.row_count |= is_single && (matches!(input, Input::File(_)) || input.in_memory().is_some());
         let reader = self.read_shared(input, &read)?;
         let n_rows = if is_single { reader.n_rows() } else { None };
+        let read_by = (reader.shared_plugin(), reader.format().to_owned());
+        let write_options = reader.write_options().clone();
         let schema = match &options.schema {
             None => reader.schema().clone(),
             // Reports types that cannot be converted before any batch is read.
             Some(target) => run::conform(self, reader.schema(), target, &[], &name)?.schema().clone(),
         };
-        let description =
-            Description { schema, source, options, n_rows, once: is_once.then(|| Mutex::new(Some(reader))) };
+        let description = Description {
+            schema,
+            source,
+            options,
+            reader: read_by,
+            write_options,
+            n_rows,
+            once: is_once.then(|| Mutex::new(Some(reader))),
+        };
         Ok(Scan { session: self.clone(), description: Arc::new(description) })
     }
 }
@@ -96,9 +119,26 @@ impl Scan {
         &self.description.schema
     }
 
-    /// The number of rows of the table, if it is known before the table is read.
+    /// The number of rows of the table, if it is known before the table is read. It is unknown if
+    /// several files are read, and if the metadata of the input does not contain it.
     pub fn n_rows(&self) -> Option<u64> {
         self.description.n_rows
+    }
+
+    /// Options with which a writer stores data as the first input does. Empty unless
+    /// [`crate::ReadOptions::write_options`] is set.
+    pub fn write_options(&self) -> &Options {
+        &self.description.write_options
+    }
+
+    /// The plugin that reads the first input.
+    pub fn plugin(&self) -> &Plugin {
+        &self.description.reader.0
+    }
+
+    /// The name of the first input's format.
+    pub fn format(&self) -> &str {
+        &self.description.reader.1
     }
 
     /// Whether the input can be read only once, because it is a pipe or another input of unknown

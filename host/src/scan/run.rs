@@ -11,11 +11,11 @@ use crossdock_arrays::DeviceBatch;
 use super::description::{Description, ScanSource};
 use crate::error::{Error, Result};
 use crate::reader::{ReadOptions, Reader};
+use crate::row_ranges::within;
 use crate::selection::{Rows, limited};
 use crate::session::Session;
 use crate::source::Input;
 use crate::table::Table;
-use crate::writer::schema_difference;
 
 /// Opens a file of a scan.
 pub(super) fn open_file(session: &Session, path: &Path, map: bool) -> Result<Input> {
@@ -57,6 +57,8 @@ pub(super) struct Run {
     read: ReadOptions,
     /// The requested rows of all inputs together, if there are several inputs.
     ranges: Option<Vec<Range<u64>>>,
+    /// The number of rows of the open input, if it is known and its reader selects the rows.
+    known_rows: Option<u64>,
     /// The number of rows of the inputs that were read to their end.
     n_rows_before: u64,
     /// The rows of the result.
@@ -92,8 +94,19 @@ impl Run {
             read = without_rows(&read);
         }
         let result = Rows::new(limited(None, of_result)?, 0);
-        let (reader, n_rows_before, failed) = (once, 0, false);
-        Ok(Self { session, description, files, input, reader, read, ranges, n_rows_before, result, failed })
+        Ok(Self {
+            session,
+            description,
+            files,
+            input,
+            reader: once,
+            read,
+            ranges,
+            known_rows: None,
+            n_rows_before: 0,
+            result,
+            failed: false,
+        })
     }
 
     /// The next batch; `None` at the end and after an error.
@@ -129,7 +142,8 @@ impl Run {
                 }
                 None => {
                     let position = self.reader.take().map_or(0, |reader| reader.position());
-                    self.n_rows_before = self.n_rows_before.saturating_add(position);
+                    let n_rows = self.known_rows.take().unwrap_or(position);
+                    self.n_rows_before = self.n_rows_before.saturating_add(n_rows);
                     // An input that was open from the start is the only one.
                     if self.files.is_empty() && self.input.is_none() {
                         return Ok(None);
@@ -154,38 +168,62 @@ impl Run {
         }
     }
 
-    /// Opens the next input. Returns whether there is one with requested rows.
+    /// Opens the next input that has requested rows. Returns whether there is one.
     fn open_next(&mut self) -> Result<bool> {
-        let before = self.n_rows_before;
-        if let Some(ranges) = &self.ranges {
-            let rest = ranges.iter().filter(|rows| rows.end > before);
-            let rest: Vec<_> =
-                rest.map(|rows| rows.start.saturating_sub(before)..rows.end - before).collect();
-            if rest.is_empty() {
+        loop {
+            let rest = self.ranges.as_ref().map(|ranges| within(ranges, self.n_rows_before..u64::MAX));
+            if rest.as_ref().is_some_and(Vec::is_empty) {
                 return Ok(false);
             }
-            self.read.rows = Some(rest);
+            let input = match (self.input.take(), self.files.pop_front()) {
+                (Some(input), _) => input,
+                (None, Some(path)) => open_file(&self.session, &path, self.description.options.map)?,
+                (None, None) => return Ok(false),
+            };
+            let reader = match rest {
+                Some(rest) => self.open_rows(input, rest)?,
+                None => Some(self.open(input, &self.read)?),
+            };
+            if let Some(reader) = reader {
+                self.reader = Some(reader);
+                return Ok(true);
+            }
         }
-        let options = &self.description.options;
-        let input = match (self.input.take(), self.files.pop_front()) {
-            (Some(input), _) => input,
-            (None, Some(path)) => open_file(&self.session, &path, options.map)?,
-            (None, None) => return Ok(false),
+    }
+
+    /// Opens one of several inputs, of which the rows `rest` are requested. `None` if it has none
+    /// of these rows; then only its metadata was read.
+    fn open_rows(&mut self, input: Input, rest: Vec<Range<u64>>) -> Result<Option<Reader>> {
+        let counted = ReadOptions { filter: Vec::new(), row_count: true, ..without_rows(&self.read) };
+        let reader = self.open(input.clone(), &counted)?;
+        let Some(n_rows) = reader.n_rows() else {
+            drop(reader);
+            // The rows of the next input follow those of this one, so the importer must not leave
+            // out rows before the last requested one.
+            let read = ReadOptions { rows: Some(rest), ..self.read.clone() };
+            let name = input.name().to_owned();
+            let reader = self.session.read_with_positions(input, &read)?;
+            self.description.check_schema(&name, reader.schema())?;
+            return Ok(Some(reader));
         };
+        let rows = within(&rest, 0..n_rows);
+        if rows.is_empty() {
+            self.n_rows_before = self.n_rows_before.saturating_add(n_rows);
+            return Ok(None);
+        }
+        self.known_rows = Some(n_rows);
+        if rows == [0..n_rows] && self.read.filter.is_empty() {
+            return Ok(Some(reader));
+        }
+        drop(reader);
+        self.open(input, &ReadOptions { rows: Some(rows), ..self.read.clone() }).map(Some)
+    }
+
+    /// Opens an input, and compares its schema with the scan's.
+    fn open(&self, input: Input, read: &ReadOptions) -> Result<Reader> {
         let name = input.name().to_owned();
-        let reader = match self.ranges {
-            // The rows of the next input follow those of this one.
-            Some(_) => self.session.read_with_positions(input, &self.read)?,
-            None => self.session.read_shared(input, &self.read)?,
-        };
-        if options.schema.is_none()
-            && let Some(difference) = schema_difference(&self.description.schema, reader.schema())
-        {
-            return Err(Error::usage(format!(
-                "'{name}' does not have the schema of the scan's first input: {difference}"
-            )));
-        }
-        self.reader = Some(reader);
-        Ok(true)
+        let reader = self.session.read_shared(input, read)?;
+        self.description.check_schema(&name, reader.schema())?;
+        Ok(reader)
     }
 }

@@ -78,10 +78,7 @@ impl FileSource {
     /// [`Error::Data`] if the file is shorter than when it was opened, [`Error::Io`] if its length
     /// cannot be read.
     pub fn check_length(&self) -> Result<()> {
-        let now = self
-            .file
-            .metadata()
-            .map_err(|error| Error::io(format!("cannot read the length of '{}'", self.name), error))?;
+        let now = self.metadata()?;
         if now.len() >= self.bytes {
             return Ok(());
         }
@@ -93,6 +90,11 @@ impl FileSource {
                 now.len()
             )),
         ))
+    }
+
+    pub(super) fn metadata(&self) -> Result<std::fs::Metadata> {
+        let failed = |error| Error::io(format!("cannot read the length of '{}'", self.name), error);
+        self.file.metadata().map_err(failed)
     }
 
     /// Removes pages from the memory of this process after they were read. Large mappings are

@@ -2,6 +2,7 @@
 
 mod bytes;
 mod file;
+mod identity;
 mod pipe;
 
 use std::io::Seek;
@@ -14,6 +15,7 @@ use crossdock_plugin_api::{ByteSource, CancelFlag};
 pub use bytes::{Bytes, BytesSource};
 pub use crossdock_isolation::read_from;
 pub use file::FileSource;
+pub(crate) use identity::Identity;
 pub use pipe::PipeSource;
 
 use crate::error::{Error, Result};

@@ -42,7 +42,7 @@ impl Table {
     /// them. Metadata that record batches cannot hold is stored under the keys of
     /// [`crossdock_arrays::metadata`].
     pub fn to_record_batches(&self) -> Result<Vec<RecordBatch>> {
-        self.batches.iter().map(|batch| self.to_record_batch(batch)).collect()
+        self.batches.iter().map(|batch| to_record_batch(&self.session, &self.schema, batch)).collect()
     }
 
     /// Returns an empty batch with the table's schema.
@@ -50,30 +50,34 @@ impl Table {
         let batch = import_record_batch(&self.session, &RecordBatch::new_empty(self.schema.clone()))?;
         to_device(&self.session, batch.with_schema(self.schema.clone()).map_err(in_table)?)
     }
+}
 
-    fn to_record_batch(&self, batch: &DeviceBatch) -> Result<RecordBatch> {
-        let stream = self.session.stream();
-        let failed = |error| Error::data("cannot create a record batch", error);
-        validate(batch, Level::Full, stream).map_err(failed)?;
-        let batch = batch.move_to(stream, Device::CPU).map_err(failed)?;
-        // arrow-rs reads the buffers without waiting for events.
-        stream.synchronize().map_err(failed)?;
-        let arrow_error = |error: arrow_schema::ArrowError| failed(ApiError::internal(error.to_string()));
-        let mut columns = Vec::with_capacity(batch.columns().len());
-        for (column, field) in batch.columns().iter().zip(self.schema.fields()) {
-            let raw = export_array(column, stream).map_err(failed)?.into_raw();
-            // SAFETY: both types are the struct of the C Data interface (sizes are asserted above).
-            // Ownership moves to the copy, because the original has no drop.
-            let raw = unsafe { std::ptr::read(std::ptr::from_ref(&raw).cast::<FFI_ArrowArray>()) };
-            // SAFETY: `raw` is an array of this type in host memory, exported above, with validated
-            // contents.
-            let data =
-                unsafe { from_ffi_and_data_type(raw, field.data_type().clone()) }.map_err(arrow_error)?;
-            columns.push(make_array(data));
-        }
-        let options = RecordBatchOptions::new().with_row_count(Some(batch.len()));
-        RecordBatch::try_new_with_options(self.schema.clone(), columns, &options).map_err(arrow_error)
+/// Converts a batch of this schema to a record batch in host memory.
+pub(crate) fn to_record_batch(
+    session: &Session,
+    schema: &SchemaRef,
+    batch: &DeviceBatch,
+) -> Result<RecordBatch> {
+    let stream = session.stream();
+    let failed = |error| Error::data("cannot create a record batch", error);
+    validate(batch, Level::Full, stream).map_err(failed)?;
+    let batch = batch.move_to(stream, Device::CPU).map_err(failed)?;
+    // arrow-rs reads the buffers without waiting for events.
+    stream.synchronize().map_err(failed)?;
+    let arrow_error = |error: arrow_schema::ArrowError| failed(ApiError::internal(error.to_string()));
+    let mut columns = Vec::with_capacity(batch.columns().len());
+    for (column, field) in batch.columns().iter().zip(schema.fields()) {
+        let raw = export_array(column, stream).map_err(failed)?.into_raw();
+        // SAFETY: both types are the struct of the C Data interface (sizes are asserted above).
+        // Ownership moves to the copy, because the original has no drop.
+        let raw = unsafe { std::ptr::read(std::ptr::from_ref(&raw).cast::<FFI_ArrowArray>()) };
+        // SAFETY: `raw` is an array of this type in host memory, exported above, with validated
+        // contents.
+        let data = unsafe { from_ffi_and_data_type(raw, field.data_type().clone()) }.map_err(arrow_error)?;
+        columns.push(make_array(data));
     }
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.len()));
+    RecordBatch::try_new_with_options(schema.clone(), columns, &options).map_err(arrow_error)
 }
 
 fn import_record_batch(session: &Session, batch: &RecordBatch) -> Result<DeviceBatch> {

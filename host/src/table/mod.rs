@@ -14,6 +14,7 @@ use arrow_schema::SchemaRef;
 use crossdock_arrays::DeviceBatch;
 use crossdock_plugin_api::{Device, Error as ApiError};
 
+pub(crate) use arrow::to_record_batch;
 pub use column::{ColumnSlice, Native, Validity, Values};
 pub use files::IpcForm;
 pub use pending::PendingTable;

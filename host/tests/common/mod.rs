@@ -4,6 +4,7 @@
 
 pub mod encoding;
 pub mod mini;
+pub mod parts;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

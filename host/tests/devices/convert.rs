@@ -44,6 +44,30 @@ fn conversions_keep_values_on_every_device() {
 }
 
 #[test]
+fn rows_of_several_files_are_converted_to_one_output() {
+    let directory = temporary();
+    let write = |name: &str, values: &[i32]| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, bytes(values)).unwrap();
+        path
+    };
+    let files = [write("a.mini", &[1, 2, 3, 4, 5]), write("b.mini", &[]), write("c.mini", &[6, 7])];
+    for device in devices().iter().copied() {
+        let host = host();
+        let session = session(&host, device);
+        let sink = VecSink::new();
+        let conversion = session.conversion().to("mini").via("mini").rows(vec![1..3, 5..9]).limit(4);
+        let report = conversion.run_files(files.to_vec(), true, Output::Memory(sink.clone())).unwrap();
+        assert_eq!(sink.take(), bytes(&[2, 3, 6, 7]));
+        let stages: Vec<_> =
+            report.stages.iter().map(|stage| (stage.kind, &*stage.format, stage.rows)).collect();
+        assert_eq!(stages, [("read", "mini", 4), ("via", "mini-capsules", 4), ("write", "mini", 4)]);
+        drop(session);
+        assert_eq!(host.settle(), []);
+    }
+}
+
+#[test]
 fn report_lists_the_copies_of_each_stage() {
     let host = host();
     let (_, report) = to_memory(&session(&host, Device::CPU), &[1, 2, 3], &["mini"]).unwrap();

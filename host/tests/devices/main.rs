@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod convert;
+mod fragments;
 mod kernels;
 mod pending;
 mod scans;

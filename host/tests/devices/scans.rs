@@ -2,6 +2,10 @@
 
 use std::path::PathBuf;
 
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int32Type;
+use arrow_array::{RecordBatch, RecordBatchReader};
+
 use crate::common::mini::{bytes, host};
 use crate::common::temporary;
 use crossdock::api::{CancelFlag, Device};
@@ -141,4 +145,28 @@ fn error_of_a_later_file_follows_the_batches_before_it() {
     }
     let error = session(Device::CPU).scan(ScanSource::Files(Vec::new()), ScanOptions::default());
     assert!(error.err().unwrap().to_string().contains("at least one file"));
+}
+
+#[test]
+fn arrow_reader_returns_the_batches_in_host_memory_and_one_error() {
+    let folder = temporary();
+    let mut files = files(folder.path());
+    for device in devices().iter().copied() {
+        let session = session(device);
+        let scan =
+            session.scan(ScanSource::Files(files.clone()), options(ReadOptions::default(), 1)).unwrap();
+        let reader: Box<dyn RecordBatchReader> = Box::new(scan.record_batches().unwrap());
+        assert_eq!(reader.schema(), *scan.schema());
+        let batches: Vec<_> = reader.map(Result::unwrap).collect();
+        let values = |batch: &RecordBatch| batch.column(0).as_primitive::<Int32Type>().values().to_vec();
+        let values: Vec<_> = batches.iter().map(values).collect();
+        assert_eq!(values, [vec![0, 1, 2, 3], vec![4, 5, 6], vec![7, 8, 9, 10], vec![11]]);
+    }
+    files.push(folder.path().join("missing.mini"));
+    let session = session(Device::CPU);
+    let scan = session.scan(ScanSource::Files(files), options(ReadOptions::default(), 0)).unwrap();
+    let mut reader = scan.record_batches().unwrap();
+    let errors: Vec<_> = reader.by_ref().filter_map(Result::err).map(|error| error.to_string()).collect();
+    assert!(errors.len() == 1 && errors[0].contains("missing.mini"), "{errors:?}");
+    assert!(reader.next().is_none());
 }

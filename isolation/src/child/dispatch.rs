@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crossdock_arrays::{export_batch, import_result, import_schema};
+use crossdock_arrays::{batch_schema, export_batch, import_result, import_schema};
 use crossdock_plugin_api::{
-    CallSettings, CallStream, CancelFlag, EncodedArray, Error, Input, Operator, Options, ReadRequest, Result,
-    Selection, Sink, Source,
+    CallSettings, CallStream, CancelFlag, Device, EncodedArray, Error, Fragment, Input, Operator, Options,
+    Owned, ReadRequest, Result, Selection, Sink, Source, abi,
 };
 
 use crate::child::host_objects::{HostSink, HostSource};
@@ -15,11 +15,22 @@ use crate::wire::array_transfer::{BatchParts, TreeParts, column_schema, read_sch
 use crate::wire::device_parts::DeviceParts;
 use crate::wire::incoming::Incoming;
 use crate::wire::messages::{
-    CallParts, InputParts, OperatorParts, PlanParts, Request, Response, SelectionParts, SinkParts,
+    CallParts, FragmentParts, InputParts, OperatorParts, PlanParts, Request, Response, SelectionParts,
+    SinkParts,
 };
 use crate::wire::outgoing::Outgoing;
 
 type OptionParts = Vec<(String, String)>;
+
+/// An input, and how it is read.
+struct OpenParts {
+    instance: u64,
+    call: CallParts,
+    format: String,
+    input: InputParts,
+    schema: Option<Vec<u8>>,
+    options: OptionParts,
+}
 
 impl Server {
     /// Runs the function that a request names. `attachments` are the files and segments of the
@@ -39,8 +50,13 @@ impl Server {
             Request::Destroy(instance) => self.instances.remove(instance),
             Request::CloseStream(stream) => self.streams.remove(stream),
             Request::CloseWriter(writer) => self.writers.remove(writer),
-            Request::Open { instance, call, format, input, schema, options, selection } => {
-                return self.open(instance, call, &format, input, schema, options, selection, attachments);
+            Request::Open { instance, call, format, input, schema, options, selection, fragment } => {
+                let from = OpenParts { instance, call, format, input, schema, options };
+                return self.open(from, selection, fragment, attachments);
+            }
+            Request::Fragments { instance, call, format, input, schema, options } => {
+                let from = OpenParts { instance, call, format, input, schema, options };
+                return self.fragments(from, attachments, to);
             }
             Request::Next { stream, call } => return self.next(stream, call, to),
             Request::Plan { instance, call, format, schema, from, options } => {
@@ -84,36 +100,69 @@ impl Server {
         Ok(Response::Done)
     }
 
-    #[allow(clippy::too_many_arguments)]
     fn open(
         &self,
-        instance: u64,
-        call: CallParts,
-        format: &str,
-        input: InputParts,
-        schema: Option<Vec<u8>>,
-        options: OptionParts,
+        from: OpenParts,
         selection: SelectionParts,
+        fragment: Option<Vec<u8>>,
         attachments: Attachments,
     ) -> Result<Response> {
+        let OpenParts { instance, call, format, input, schema, options } = from;
         let instance = self.instances.get(instance)?;
-        let source = HostSource::new(input, &Incoming::from_host(attachments.files)?, self.host.clone());
+        let input = self.input(input, attachments)?;
         let schema = schema.map(|bytes| read_schema(&bytes)).transpose()?.map(|(raw, _)| raw);
-        let input = Input::Source(Source::new(Arc::new(source)));
         let options = to_options(options);
         let call = self.begin_call(call, &instance);
         let importer = instance.plugin.importer()?;
         let selection = Selection::from(selection);
-        let request =
-            ReadRequest { format, schema: schema.as_deref(), options: &options, selection: &selection };
+        let request = ReadRequest::new(&format)
+            .with_schema(schema.as_deref())
+            .with_options(&options)
+            .with_selection(&selection)
+            .with_fragment(fragment.as_deref());
         let open = || importer.open(&call.settings, input, &request);
         let mut stream = instance.call("importer.open", open)?;
         let schema = instance.call("stream.get_schema", || stream.schema())?;
         let honoured = stream.honoured().into();
+        let options = stream.write_options()?;
+        let write_options = options.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
         let (bytes, schema) = (write_schema(&schema)?, Arc::new(import_schema(&schema)?));
         let id = self.next_id();
         self.streams.insert(id, Arc::new(Mutex::new(OpenStream { stream, schema, instance })));
-        Ok(Response::Stream { id, schema: bytes, honoured })
+        Ok(Response::Stream { id, schema: bytes, honoured, write_options })
+    }
+
+    fn fragments(&self, from: OpenParts, attachments: Attachments, to: &mut Outgoing) -> Result<Response> {
+        let OpenParts { instance, call, format, input, schema, options } = from;
+        let instance = self.instances.get(instance)?;
+        let input = self.input(input, attachments)?;
+        let schema = schema.map(|bytes| read_schema(&bytes)).transpose()?.map(|(raw, _)| raw);
+        let options = to_options(options);
+        let call = self.begin_call(call, &instance);
+        let importer = instance.plugin.importer()?;
+        let request = ReadRequest::new(&format).with_schema(schema.as_deref()).with_options(&options);
+        let list = || importer.fragments(&call.settings, input, &request);
+        let fragments = instance.call("importer.fragments", list)?;
+        *to = instance.outgoing();
+        let stream = instance.streams.for_device(Device::CPU);
+        let statistics = |batch: Owned<abi::Batch>, to: &mut Outgoing| -> Result<_> {
+            let missing = || Error::internal("the statistics of a fragment have no schema");
+            let schema = Arc::new(batch_schema(&batch)?.ok_or_else(missing)?);
+            let bytes = write_schema(&batch.schema)?;
+            let batch = import_result(instance.plugin.batch_from_plugin(batch), &schema, stream)?;
+            Ok((bytes, BatchParts::write(batch, &instance.streams, to)?))
+        };
+        let parts = |fragment: Fragment| {
+            let Fragment { token, n_rows, bytes, statistics: batch } = fragment;
+            let statistics = batch.map(|batch| statistics(batch, to)).transpose()?;
+            Ok(FragmentParts { token, n_rows, bytes, statistics })
+        };
+        fragments.into_iter().map(parts).collect::<Result<_>>().map(Response::Fragments)
+    }
+
+    fn input(&self, input: InputParts, attachments: Attachments) -> Result<Input> {
+        let source = HostSource::new(input, &Incoming::from_host(attachments.files)?, self.host.clone());
+        Ok(Input::Source(Source::new(Arc::new(source))))
     }
 
     fn next(&self, stream: u64, call: CallParts, to: &mut Outgoing) -> Result<Response> {

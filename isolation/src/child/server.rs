@@ -231,9 +231,10 @@ impl Server {
             is_supported.then(parts)
         };
         let importer = parts(plugin.importer_formats(), plugin.importer().is_ok());
+        let has_fragments = plugin.importer().is_ok_and(|importer| importer.has_fragments());
         let exporter = parts(plugin.exporter_formats(), plugin.exporter().is_ok());
         let encodings = plugin.encoding().map(|encoding| (plugin.encodings().to_vec(), encoding.decodes()));
         self.instances.insert(id, Arc::new(Instance { plugin, streams, segments }));
-        Ok(Response::Instance { id, importer, exporter, encodings })
+        Ok(Response::Instance { id, importer, has_fragments, exporter, encodings })
     }
 }

@@ -8,8 +8,8 @@ use crossdock_memory::Memory;
 use crossdock_memory_backend::{Account, Backend, ProcessWide, Reservation};
 use crossdock_plugin_api::{
     BatchStream, BatchWriter, Call, ColumnPlan, DecodePlan, Device, EncodedNode, Encoding, Error, Exporter,
-    Format, Host, Importer, Input, Operator, Options, Owned, Plugin, ReadRequest, Result, SessionSettings,
-    Sink, abi,
+    Format, Fragment, Host, Importer, Input, Operator, Options, Owned, Plugin, ReadRequest, Result,
+    SessionSettings, Sink, abi,
 };
 
 use crate::host::callback_server::DecodeContext;
@@ -18,9 +18,9 @@ use crate::host::connection::{Connection, unexpected_response};
 use crate::host::isolated_plugin::IsolatedPlugin;
 use crate::host::remote_objects::{RemoteStream, RemoteWriter, register_source};
 use crate::host::segments::SharedDeviceSegments;
-use crate::wire::array_transfer::{BatchParts, TreeParts, column_schema, write_schema};
+use crate::wire::array_transfer::{BatchParts, TreeParts, column_schema, read_schema, write_schema};
 use crate::wire::device_segments::Streams;
-use crate::wire::messages::{FormatParts, OperatorParts, Request, Response, SinkParts};
+use crate::wire::messages::{FormatParts, FragmentParts, OperatorParts, Request, Response, SinkParts};
 use crate::wire::outgoing::Outgoing;
 
 /// An instance in another process.
@@ -28,6 +28,7 @@ pub struct RemoteInstance {
     connection: Connection,
     instance: u64,
     importer: Option<Vec<Format>>,
+    has_fragments: bool,
     exporter: Option<Vec<Format>>,
     encodings: Option<Vec<&'static str>>,
     decodes: bool,
@@ -73,7 +74,7 @@ impl RemoteInstance {
         let child = plugin.child(session, device, limit, backend.trace(), account, segments)?;
         let connection = Connection { child, memory, streams };
         let (response, incoming) = connection.request(Request::Create(settings.into()), None)?;
-        let Response::Instance { id, importer, exporter, encodings } = response else {
+        let Response::Instance { id, importer, has_fragments, exporter, encodings } = response else {
             return Err(unexpected_response());
         };
         let formats = |parts: Option<Vec<FormatParts>>| -> Option<Vec<Format>> {
@@ -87,6 +88,7 @@ impl RemoteInstance {
             connection: connection.clone(),
             instance: id,
             importer,
+            has_fragments,
             exporter,
             encodings: None,
             decodes,
@@ -201,17 +203,55 @@ impl Importer for RemoteInstance {
             schema: request.schema.map(write_schema).transpose()?,
             options: to_pairs(request.options),
             selection: request.selection.into(),
+            fragment: request.fragment.map(<[u8]>::to_vec),
         };
         let (response, incoming) = self.connection.child.request(request, &files, Some((call, parts)))?;
-        let Response::Stream { id, schema, honoured } = response else { return Err(unexpected_response()) };
+        let Response::Stream { id, schema, honoured, write_options } = response else {
+            return Err(unexpected_response());
+        };
         Ok(Box::new(RemoteStream::new(
             self.connection.clone(),
             id,
             &schema,
             honoured.into(),
+            write_options.into_iter().fold(Options::new(), |all, (key, value)| all.with(key, value)),
             source,
             incoming.into_reservation(),
         )?))
+    }
+
+    fn has_fragments(&self) -> bool {
+        self.has_fragments
+    }
+
+    fn fragments(&self, call: &Call<'_>, input: Input, request: &ReadRequest<'_>) -> Result<Vec<Fragment>> {
+        let Input::Source(source) = input else { return Err(no_capsules()) };
+        let mut files = Outgoing::to_plugin(None);
+        // The registration keeps the source until the response has arrived.
+        let (input, _source) = register_source(&self.connection.child, source, &mut files)?;
+        let parts = self.connection.child.call_parts(call);
+        let request = Request::Fragments {
+            instance: self.instance,
+            call: parts,
+            format: request.format.to_owned(),
+            input,
+            schema: request.schema.map(write_schema).transpose()?,
+            options: to_pairs(request.options),
+        };
+        let (response, incoming) = self.connection.request_with(request, &files, Some((call, parts)))?;
+        let Response::Fragments(list) = response else { return Err(unexpected_response()) };
+        let statistics = |(schema, batch): (Vec<u8>, BatchParts)| -> Result<_> {
+            let (raw, schema) = read_schema(&schema)?;
+            let mut batch = self.connection.receive_batch(batch, &schema, &incoming)?.into_raw();
+            batch.schema = raw.into_raw();
+            // SAFETY: the batch and the schema came from owners that gave them up.
+            Ok(unsafe { Owned::new(batch) })
+        };
+        let fragment = |FragmentParts { token, n_rows, bytes, statistics: batch }| {
+            let statistics = batch.map(statistics).transpose()?;
+            Ok(Fragment { token, n_rows, bytes, statistics })
+        };
+        list.into_iter().map(fragment).collect()
     }
 }
 

@@ -6,7 +6,7 @@ use arrow_schema::SchemaRef;
 use crossdock_arrays::{export_schema, import_batch};
 use crossdock_memory_backend::Reservation;
 use crossdock_plugin_api::{
-    BatchStream, BatchWriter, Call, Capsule, Honoured, Map, Owned, Result, Source, abi,
+    BatchStream, BatchWriter, Call, Capsule, Honoured, Map, Options, Owned, Result, Source, abi,
 };
 
 use crate::host::child::Child;
@@ -53,6 +53,7 @@ pub struct RemoteStream {
     id: u64,
     schema: SchemaRef,
     honoured: Honoured,
+    write_options: Options,
     _source: SourceRegistration,
     /// Reserves the memory of the schema.
     _reservation: Option<Reservation>,
@@ -64,17 +65,30 @@ impl RemoteStream {
         id: u64,
         schema: &[u8],
         honoured: Honoured,
+        write_options: Options,
         source: SourceRegistration,
         reservation: Option<Reservation>,
     ) -> Result<Self> {
         let (_, schema) = read_schema(schema)?;
-        Ok(Self { connection, id, schema, honoured, _source: source, _reservation: reservation })
+        Ok(Self {
+            connection,
+            id,
+            schema,
+            honoured,
+            write_options,
+            _source: source,
+            _reservation: reservation,
+        })
     }
 }
 
 impl BatchStream for RemoteStream {
     fn honoured(&self) -> Honoured {
         self.honoured
+    }
+
+    fn write_options(&self) -> Options {
+        self.write_options.clone()
     }
 
     fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {

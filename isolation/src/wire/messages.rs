@@ -49,6 +49,8 @@ pub struct SelectionParts {
     pub predicates: Vec<PredicateParts>,
     pub batch_rows: u64,
     pub batch_bytes: u64,
+    pub row_count: bool,
+    pub write_options: bool,
 }
 
 /// A predicate of a read request.
@@ -74,19 +76,21 @@ impl From<PredicateParts> for Predicate {
 
 impl From<&Selection> for SelectionParts {
     fn from(selection: &Selection) -> Self {
-        let Selection { columns, rows, predicates, batch_rows, batch_bytes } = selection.clone();
+        let Selection { columns, rows, predicates, batch_rows, batch_bytes, row_count, write_options } =
+            selection.clone();
         let rows = rows.map(|rows| rows.into_iter().map(|rows| (rows.start, rows.end)).collect());
         let predicates = predicates.into_iter().map(Into::into).collect();
-        Self { columns, rows, predicates, batch_rows, batch_bytes }
+        Self { columns, rows, predicates, batch_rows, batch_bytes, row_count, write_options }
     }
 }
 
 impl From<SelectionParts> for Selection {
     fn from(parts: SelectionParts) -> Self {
-        let SelectionParts { columns, rows, predicates, batch_rows, batch_bytes } = parts;
+        let SelectionParts { columns, rows, predicates, batch_rows, batch_bytes, row_count, write_options } =
+            parts;
         let rows = rows.map(|rows| rows.into_iter().map(|(begin, end)| begin..end).collect());
         let predicates = predicates.into_iter().map(Into::into).collect();
-        Self { columns, rows, predicates, batch_rows, batch_bytes }
+        Self { columns, rows, predicates, batch_rows, batch_bytes, row_count, write_options }
     }
 }
 
@@ -136,6 +140,15 @@ pub enum Request {
         schema: Option<Vec<u8>>,
         options: Vec<(String, String)>,
         selection: SelectionParts,
+        fragment: Option<Vec<u8>>,
+    },
+    Fragments {
+        instance: u64,
+        call: CallParts,
+        format: String,
+        input: InputParts,
+        schema: Option<Vec<u8>>,
+        options: Vec<(String, String)>,
     },
     Next {
         stream: u64,
@@ -201,6 +214,8 @@ pub enum Response {
     Instance {
         id: u64,
         importer: Option<Vec<FormatParts>>,
+        /// Whether the importer lists fragments.
+        has_fragments: bool,
         exporter: Option<Vec<FormatParts>>,
         /// The ids of the encodings, and whether the plugin itself decodes arrays with these
         /// encodings.
@@ -210,7 +225,9 @@ pub enum Response {
         id: u64,
         schema: Vec<u8>,
         honoured: HonouredParts,
+        write_options: Vec<(String, String)>,
     },
+    Fragments(Vec<FragmentParts>),
     Batch(Option<BatchParts>),
     Writer(u64),
     Plan(Vec<PlanParts>),
@@ -221,6 +238,16 @@ pub enum Response {
     },
     /// The operators of the program. `None` if the encoding has no program for the node.
     Program(Option<Vec<OperatorParts>>),
+}
+
+/// A piece of an input.
+#[derive(Serialize, Deserialize)]
+pub struct FragmentParts {
+    pub token: Vec<u8>,
+    pub n_rows: Option<u64>,
+    pub bytes: u64,
+    /// The schema and the batch.
+    pub statistics: Option<(Vec<u8>, BatchParts)>,
 }
 
 /// The fields of an operator of crossdock.h: `code`, `index`, `a` and `b`.

@@ -22,10 +22,14 @@
 //!   to its end. Bytes after the end of a stream that are neither padding nor Arrow IPC are ignored
 //!   with a warning.
 //!
+//! The fragments of a file are ranges of its record batches (`fragments.rs`); a stream is one
+//! fragment. IPC stores no statistics.
+//!
 //! [Arrow columnar format]: https://arrow.apache.org/docs/format/Columnar.html
 
 mod codec;
 mod footer_metadata;
+mod fragments;
 mod limits;
 mod partitioned_block;
 mod plan;
@@ -41,8 +45,8 @@ use arrow_schema::Schema;
 use crossdock_arrays::import_schema_ref;
 use crossdock_memory::Memory;
 use crossdock_plugin_api::{
-    BatchStream, BatchWriter, Call, ColumnPlan, Device, Error, Exporter, Format, Host, Importer, Input,
-    Options, Plugin, ReadRequest, Result, Sink, abi,
+    BatchStream, BatchWriter, Call, ColumnPlan, Device, Error, Exporter, Format, Fragment, Host, Importer,
+    Input, Options, Plugin, ReadRequest, Result, Sink, abi,
 };
 
 /// Public for benchmarks of the compression.
@@ -112,13 +116,31 @@ impl Importer for ArrowIpc {
     }
 
     fn open(&self, call: &Call<'_>, input: Input, request: &ReadRequest<'_>) -> Result<Box<dyn BatchStream>> {
-        parse_form(request.format)?;
-        let mut reader = read::Reader::open(call, input, &self.host, &self.memory, &self.pool)?;
-        if let Some(expected) = request.schema {
-            reader.expect(&import_borrowed_schema(expected)?)?;
+        let mut reader = self.open_whole(call, input, request)?;
+        if let Some(token) = request.fragment {
+            reader.restrict(token)?;
         }
         reader.select(request.selection)?;
         Ok(Box::new(reader))
+    }
+
+    fn has_fragments(&self) -> bool {
+        true
+    }
+
+    fn fragments(&self, call: &Call<'_>, input: Input, request: &ReadRequest<'_>) -> Result<Vec<Fragment>> {
+        self.open_whole(call, input, request)?.fragments(call)
+    }
+}
+
+impl ArrowIpc {
+    fn open_whole(&self, call: &Call<'_>, input: Input, request: &ReadRequest<'_>) -> Result<read::Reader> {
+        parse_form(request.format)?;
+        let reader = read::Reader::open(call, input, &self.host, &self.memory, &self.pool)?;
+        if let Some(expected) = request.schema {
+            reader.expect(&import_borrowed_schema(expected)?)?;
+        }
+        Ok(reader)
     }
 }
 

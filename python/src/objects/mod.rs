@@ -6,6 +6,7 @@ pub mod column_state;
 pub mod device;
 pub mod encoded;
 pub mod files;
+pub mod fragments;
 pub mod request;
 pub mod scan;
 pub mod schema;

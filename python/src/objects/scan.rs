@@ -15,8 +15,9 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::arrow::capsules::{new_capsule, take};
 use crate::arrow::export::{export_rows, refuse_unknown};
 use crate::objects::files::ReadArguments;
+use crate::objects::fragments;
 use crate::objects::schema::Schema;
-use crate::objects::session::{Shared, with_flag};
+use crate::objects::session::{Session, Shared, with_flag};
 use crate::objects::source::{PySource, Raised, handle_truncation};
 use crate::objects::table::Table;
 use crate::runtime::errors::{KeepException, OrRaise, usage};
@@ -41,18 +42,24 @@ struct ScanState {
     raised: Option<Raised>,
     /// The source and the arguments of a scan that can be pickled.
     pickled: Option<Py<PyTuple>>,
+    /// The session, the source and the keyword arguments, for fragments.
+    origin: (Py<Session>, Py<PyAny>, Py<PyDict>),
 }
 
 pub fn scan(
+    of: &Bound<'_, Session>,
     source: &Bound<'_, PyAny>,
-    shared: &Arc<Shared>,
     arguments: ReadArguments<'_, '_>,
     (prefetch, batch_rows): (usize, u64),
+    fragment: Option<&[u8]>,
     keywords: Bound<'_, PyDict>,
 ) -> PyResult<Scan> {
     let py = source.py();
+    let shared = &of.get().shared()?;
     let (session, flag) = with_flag(shared);
-    let options = arguments.scan_options(prefetch, batch_rows)?;
+    let mut options = arguments.scan_options(prefetch, batch_rows)?;
+    options.read.fragment = fragment.map(Arc::from);
+    let origin = (of.clone().unbind(), source.clone().unbind(), keywords.clone().unbind());
     let source = PySource::new("scan", source, false)?;
     let pickled = match &source {
         PySource::Files(files) => {
@@ -70,7 +77,7 @@ pub fn scan(
     let raised = source.raised();
     let scan = keep_raised(&raised, scan)?;
     let pickled = pickled.map(Bound::unbind);
-    let state = ScanState { scan, shared: shared.clone(), flag, raised, pickled };
+    let state = ScanState { scan, shared: shared.clone(), flag, raised, pickled, origin };
     Ok(Scan(KeepException::new(ProcessLocal::new(state))))
 }
 
@@ -157,6 +164,28 @@ impl Scan {
         let (shared, raised) = (state.shared.clone(), state.raised.clone());
         let state = IteratorState { batches: Mutex::new(Some(batches)), flag, shared, raised };
         Ok(ScanIterator(KeepException::new(ProcessLocal::new(state))))
+    }
+
+    /// Lists parts of the table that can be read independently, also by other processes. Together
+    /// they contain each row of the table once, in its order. If the scan has rows or a limit,
+    /// parts without requested rows are left out. The source must be files or bytes.
+    fn fragments<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let state = self.0.get()?;
+        let (session, source, keywords) = &state.origin;
+        if source.bind(py).getattr_opt("read")?.is_some() {
+            // A fragment would open the object again, at a position that others move.
+            return Err(usage("a scan of a file object has no fragments: pass a path or bytes as source"));
+        }
+        let (scan, flag) = state.for_one_pass();
+        let list = keep_raised(&state.raised, interruptible(py, &flag, || scan.fragments()))?;
+        let (session, device) = (session.bind(py).as_any(), scan.session().device().to_string());
+        let fragment = |fragment: crossdock::Fragment| {
+            let table = |table: &HostTable| Py::new(py, Table::new(table.clone(), state.shared.clone()));
+            let statistics = fragment.statistics().map(table).transpose()?;
+            let statistics = statistics.map(|table| table.into_bound(py).into_any());
+            fragments::new(session, &device, source.bind(py), keywords.bind(py), &fragment, statistics)
+        };
+        list.into_iter().map(fragment).collect()
     }
 
     /// Reads the whole table.

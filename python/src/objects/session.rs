@@ -11,7 +11,7 @@ use crossdock::{CapsuleFormat, Host, Plugin, Policy, Session as HostSession};
 use crossdock_memory::Stream;
 use crossdock_plugin_api::{CancelFlag, Device, Validate};
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyDict};
+use pyo3::types::{IntoPyDict, PyBytes, PyDict};
 
 use crate::arrow::import::Names;
 use crate::dlpack::formats::Formats;
@@ -368,11 +368,13 @@ impl Session {
     /// batch_rows: maximum number of rows of a batch; None: the batches of the input.
     /// prefetch: number of batches that a thread reads ahead, within the memory budget; 0: none.
     /// map: as in `read_ipc`.
+    /// fragment: the token of a fragment of the source; `rows` are then positions in the fragment.
+    /// The source may also be a Fragment, without other arguments.
     /// options: options of the format.
-    #[pyo3(signature = (source, format=None, *, columns=None, rows=None, filter=None, limit=None, schema=None, batch_rows=None, prefetch=2, map=true, **options))]
+    #[pyo3(signature = (source, format=None, *, columns=None, rows=None, filter=None, limit=None, schema=None, batch_rows=None, prefetch=2, map=true, fragment=None, **options))]
     #[allow(clippy::too_many_arguments)]
     fn scan(
-        &self,
+        slf: &Bound<'_, Self>,
         py: Python<'_>,
         source: &Bound<'_, PyAny>,
         format: Option<String>,
@@ -384,8 +386,16 @@ impl Session {
         batch_rows: Option<u64>,
         prefetch: usize,
         map: bool,
+        fragment: Option<&Bound<'_, PyBytes>>,
         options: Option<Bound<'_, PyDict>>,
-    ) -> PyResult<Scan> {
+    ) -> PyResult<Py<Scan>> {
+        if crate::objects::fragments::is_fragment(source)? {
+            let keywords = [columns, rows, filter, schema, fragment.map(|token| token.as_any())];
+            let has_others = keywords.iter().any(Option::is_some)
+                || (format.is_some() || limit.is_some() || batch_rows.is_some() || options.is_some());
+            let scan = crate::objects::fragments::scan(slf.as_any(), source, has_others)?;
+            return Ok(scan.cast_into::<Scan>()?.unbind());
+        }
         if batch_rows == Some(0) {
             return Err(usage("batch_rows=0: expected at least 1"));
         }
@@ -402,11 +412,13 @@ impl Session {
         keywords.set_item("batch_rows", batch_rows)?;
         keywords.set_item("prefetch", prefetch)?;
         keywords.set_item("map", map)?;
+        keywords.set_item("fragment", fragment)?;
         let options = crate::objects::files::options(options.as_ref())?;
         let request = RequestArguments { columns, rows, filter, limit };
         let arguments = ReadArguments { format, request, schema, map, options };
         let sizes = (prefetch, batch_rows.unwrap_or(0));
-        crate::objects::scan::scan(source, &self.shared()?, arguments, sizes, keywords)
+        let token = fragment.map(|token| token.as_bytes());
+        Py::new(py, crate::objects::scan::scan(slf, source, arguments, sizes, token, keywords)?)
     }
 
     /// Writes batches to a file. The file appears complete or not at all.

@@ -175,7 +175,7 @@ static crossdock_code importer_open(crossdock_instance* instance, const crossdoc
   return CROSSDOCK_OK;
 }
 
-static const crossdock_importer importer = {sizeof importer, importer_formats, importer_open};
+static const crossdock_importer importer = {.struct_size = sizeof importer, .formats = importer_formats, .open = importer_open};
 
 static crossdock_code create(const crossdock_host* host, crossdock_instance** out, crossdock_error* err) {
   (void)host;

@@ -12,6 +12,7 @@ mod encoding;
 mod entry;
 mod errors;
 mod exporter;
+mod fragments;
 mod hostile_bytes;
 mod importer;
 mod interfaces;
@@ -30,7 +31,7 @@ use aliases::ALIASES;
 
 /// All cases. Each case follows the cases that it depends on.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    let groups: [&'static [Case]; 24] = [
+    let groups: [&'static [Case]; 25] = [
         entry::CASES,
         interfaces::CASES,
         errors::CASES,
@@ -40,6 +41,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         device_rows::EXPORTER,
         device_rows::ENCODING,
         selection::CASES,
+        fragments::CASES,
         stream_schemas::CASES,
         ipc::CASES,
         lifetimes::CASES,

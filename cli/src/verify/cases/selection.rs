@@ -14,6 +14,14 @@ use super::super::tables::FORMS;
 
 pub const CASES: &[Case] = &[
     Case {
+        name: "importer.write_options",
+        rule: "The options that a stream returns are options of the exporter's format of the same name.",
+        spec_ref: "crossdock_batch_stream.write_options",
+        depends_on: &["importer.values"],
+        on_devices: false,
+        check: write_options,
+    },
+    Case {
         name: "importer.selection",
         rule: "A stream that states that it honours the requested columns or rows returns exactly these.",
         spec_ref: "crossdock_batch_stream.honoured",
@@ -31,6 +39,30 @@ pub const CASES: &[Case] = &[
         check: filtered,
     },
 ];
+
+fn write_options(context: &CaseContext) -> Check {
+    let subject = context.subject()?;
+    for readable in round_trip::byte_formats(context, &subject)? {
+        let Some(table) = context.first_table(&subject, &readable, FORMS[0])? else { continue };
+        let batches = context.table_for(&readable.batch_format, &table)?;
+        let place = format!("'{}', the options of its input", readable.format.name);
+        let error = |error| failed(place.clone(), "a stream", error);
+        let (schema, counts) = (table.schema(), ReleaseCounts::default());
+        let input = round_trip::input(&subject, &readable, &schema, &batches, &counts).map_err(error)?;
+        let expected = round_trip::expected_schema(&readable, &schema);
+        let expected = expected.map(|schema| export_schema(&schema)).transpose().map_err(error)?;
+        let selection = Selection { write_options: true, ..Selection::default() };
+        let request = ReadRequest::new(&readable.format.name)
+            .with_schema(expected.as_deref())
+            .with_selection(&selection);
+        let stream = subject.importer()?.open(&subject.call(), input, &request).map_err(error)?;
+        let options = stream.write_options().map_err(error)?;
+        if let Some((key, _)) = options.iter().find(|(key, _)| !readable.batch_format.has_option(key)) {
+            return Err(failed(place, "an option of the exporter's format", format!("'{key}'")));
+        }
+    }
+    Ok(())
+}
 
 fn selection(context: &CaseContext) -> Check {
     let subject = context.subject()?;

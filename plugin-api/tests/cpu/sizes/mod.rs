@@ -135,7 +135,7 @@ mod earlier {
             // The exporter has the size of a later version, unlike the plugin's other structs.
             return keep(Longer::new(exporter).into_words());
         }
-        let importer = abi::Importer { struct_size: 0, formats: Some(formats), open: None };
+        let importer = abi::Importer { struct_size: 0, formats: Some(formats), open: None, fragments: None };
         let cut = shorter(vec![importer], 8);
         keep(cut)
     }

@@ -1,6 +1,7 @@
 //! Iterates over the messages of a source: a file in the order of its footer, a stream in its own
 //! order, or a pipe.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crossdock_memory::Result;
@@ -9,6 +10,7 @@ use crossdock_plugin_api::{Cancel, Code, Error};
 use super::bytes::{Bytes, Stored};
 use super::footer_check::{check_gaps, check_schemas, is_length};
 use super::pipe::Pipe;
+use crate::codec::Codec;
 use crate::limits::MAX_METADATA_BYTES;
 use crate::wire::frame::{
     self, CONTINUATION, FILE_HEAD_BYTES, FILE_TAIL_BYTES, Following, MAGIC, MAX_HEAD_BYTES, Prefix,
@@ -319,6 +321,56 @@ impl Messages {
             }
             Self::Pipe(pipe) => pipe.next(wait),
         }
+    }
+
+    /// The codec of the next message, if the source is not a pipe and the message has one. Reads
+    /// only the metadata of the message.
+    pub fn next_codec(&self) -> Result<Option<Codec>> {
+        let message = match self {
+            Self::File { file, blocks, .. } => match blocks.as_slice().first() {
+                Some(block) => message_at(file, block.offset, block.metadata_bytes)?,
+                None => return Ok(None),
+            },
+            Self::Stream { stream, position } => message_at(stream, *position, USUAL_METADATA_BYTES)?,
+            Self::Pipe(_) => return Ok(None),
+        };
+        Ok(match message {
+            Frame::Message(Message { header: Header::Batch(meta), .. }, _)
+            | Frame::Message(Message { header: Header::Dictionary { batch: meta, .. }, .. }, _) => meta.codec,
+            _ => None,
+        })
+    }
+
+    /// The positions of the record batches of a file that were not read yet; `None` for a stream.
+    pub fn batches(&self) -> Option<&[Block]> {
+        match self {
+            Self::File { blocks, n_dictionaries, .. } => blocks.as_slice().get(*n_dictionaries..),
+            Self::Stream { .. } | Self::Pipe(_) => None,
+        }
+    }
+
+    /// Leaves out the record batches of a file that are not in `range`, before a message is read.
+    pub fn keep_batches(&mut self, range: Range<usize>) {
+        if let Self::File { blocks, n_dictionaries, .. } = self {
+            let is_kept = |i: usize| i < *n_dictionaries || range.contains(&(i - *n_dictionaries));
+            let kept = blocks.as_slice().iter().enumerate().filter(|(i, _)| is_kept(*i));
+            let kept: Vec<_> = kept.map(|(_, block)| *block).collect();
+            *blocks = kept.into_iter();
+        }
+    }
+
+    /// The number of rows of each record batch of a file, from the metadata of its message, which
+    /// is read with one small read. `None` for a stream.
+    pub fn rows_of_batches(&self, check: impl Fn() -> Result<()>) -> Result<Option<Vec<u64>>> {
+        let (Self::File { file, .. }, Some(blocks)) = (self, self.batches()) else { return Ok(None) };
+        let rows = |block: &Block| {
+            check()?;
+            match block_at(file, *block, false)?.message.header {
+                Header::Batch(meta) => Ok(meta.rows as u64),
+                _ => Err(Error::internal("a record batch has another kind of message")),
+            }
+        };
+        blocks.iter().map(rows).collect::<Result<Vec<_>>>().map(Some)
     }
 
     /// After the end of the source, the position of trailing bytes that are not read. A pipe warns

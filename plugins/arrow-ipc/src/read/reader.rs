@@ -8,7 +8,8 @@ use arrow_schema::{Metadata, SchemaRef};
 use crossdock_arrays::{DeviceBatch, Level, export_batch, export_schema, validate};
 use crossdock_memory::{Device, Memory, Result, Stream};
 use crossdock_plugin_api::{
-    BatchStream, Call, Error, Honoured, Host, Input, Owned, Selection, Source, Validate, abi,
+    BatchStream, Call, Error, Fragment, Honoured, Host, Input, Options, Owned, Selection, Source, Validate,
+    abi,
 };
 
 use super::build::{Builder, Shape};
@@ -20,7 +21,9 @@ use super::loading::{Loading, Slots};
 use super::messages::{self, Messages, Next, Opened};
 use super::pipe;
 use super::selection::Needed;
+use crate::codec::Codec;
 use crate::footer_metadata;
+use crate::fragments::{self, Piece};
 use crate::limits::max_bytes_ahead;
 use crate::pool::Pool;
 use crate::wire::schema::{names_and_types, same_types};
@@ -56,6 +59,10 @@ pub struct Reader {
     warned_about_metadata: bool,
     batches: u64,
     needed: Needed,
+    /// The number of needed rows, if it is known.
+    n_rows: Option<u64>,
+    /// The compression of the input, if the caller needs it and it is known.
+    codec: Option<Codec>,
     /// Further slices of the last batch.
     slices: VecDeque<DeviceBatch>,
 }
@@ -142,6 +149,8 @@ impl Reader {
             warned_about_metadata: false,
             batches: 0,
             needed: Needed::default(),
+            n_rows: None,
+            codec: None,
             slices: VecDeque::new(),
         })
     }
@@ -384,7 +393,17 @@ impl Reader {
 
 impl BatchStream for Reader {
     fn honoured(&self) -> Honoured {
-        Honoured { columns: !self.needed.lacks_columns, rows: true, ..Honoured::default() }
+        let (columns, n_rows) = (!self.needed.lacks_columns, self.n_rows);
+        Honoured { columns, rows: true, n_rows, ..Honoured::default() }
+    }
+
+    fn write_options(&self) -> Options {
+        let name = match self.codec {
+            None => return Options::new(),
+            Some(Codec::Lz4) => "lz4",
+            Some(Codec::Zstd) => "zstd",
+        };
+        Options::new().with("compression", name)
     }
 
     fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {
@@ -438,7 +457,51 @@ impl Reader {
     pub fn select(&mut self, selection: &Selection) -> Result<()> {
         self.needed = Needed::new(&self.schema, selection).map_err(|e| with_source_name(e, &self.name))?;
         self.has_ended = self.needed.has_all_rows();
+        if selection.write_options {
+            // A malformed message is an error when it is read.
+            self.codec = self.messages.next_codec().ok().flatten();
+        }
+        if selection.row_count {
+            // A malformed message is an error when it is read, after the batches before it.
+            let rows = self.messages.rows_of_batches(|| Ok(())).ok().flatten();
+            self.n_rows = rows.map(|rows| self.needed.count(rows.iter().sum()));
+        }
         Ok(())
+    }
+
+    /// Reads only the piece with this token. Must be called before anything is read.
+    pub fn restrict(&mut self, token: &[u8]) -> Result<()> {
+        let range =
+            Piece::find(token, self.messages.batches()).map_err(|e| with_source_name(e, &self.name))?;
+        if let Some(range) = range {
+            self.batches = range.start as u64;
+            self.messages.keep_batches(range);
+        }
+        Ok(())
+    }
+
+    /// Lists the fragments of the input, before anything is read.
+    pub fn fragments(&self, call: &Call<'_>) -> Result<Vec<Fragment>> {
+        let Some(batches) = self.messages.batches() else {
+            if let Messages::Pipe(_) = self.messages {
+                return Err(Error::unsupported(format!(
+                    "'{}' has no fragments, because its length is unknown",
+                    self.name
+                )));
+            }
+            let (token, bytes) = (Piece::Stream.token(), self.messages.total_bytes());
+            return Ok(vec![Fragment { token, n_rows: None, bytes, statistics: None }]);
+        };
+        let rows = self.messages.rows_of_batches(|| call.check_cancelled());
+        let rows = rows.map_err(|e| with_source_name(e, &self.name))?.unwrap_or_default();
+        let fragment = |range: Range<usize>| {
+            let blocks = batches.get(range.clone()).unwrap_or_default();
+            let n_rows = rows.get(range.clone()).map(|rows| rows.iter().sum());
+            let bytes = blocks.iter().map(fragments::size).sum();
+            let token = Piece::of(batches, range)?.token();
+            Some(Fragment { token, n_rows, bytes, statistics: None })
+        };
+        Ok(fragments::divide(batches).into_iter().filter_map(fragment).collect())
     }
 
     /// The schema of the batches that are returned.

@@ -86,6 +86,12 @@ impl Needed {
             .collect()
     }
 
+    /// The number of needed rows of an input with `len` rows.
+    pub fn count(&self, len: u64) -> u64 {
+        let Some(rows) = &self.rows else { return len };
+        rows.iter().map(|range| range.end.min(len) - range.start.min(len)).sum()
+    }
+
     /// Whether no further batch has a needed row.
     pub fn has_all_rows(&self) -> bool {
         self.rows.as_ref().is_some_and(|rows| rows.last().is_none_or(|last| last.end <= self.n_rows))

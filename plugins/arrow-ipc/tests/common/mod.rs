@@ -16,8 +16,8 @@ use crossdock_arrays::{DeviceBatch, export_batch, export_schema, import_batch, i
 use crossdock_arrow_ipc::{ArrowIpc, FILE, STREAM};
 use crossdock_memory::{Device, Result};
 use crossdock_plugin_api::{
-    BatchStream, ByteSink, ByteSource, CallSettings, Input, Options, Plugin, ReadRequest, Selection, Sink,
-    Source, Validate,
+    BatchStream, ByteSink, ByteSource, CallSettings, Fragment, Input, Options, Plugin, ReadRequest,
+    Selection, Sink, Source, Validate,
 };
 use crossdock_test_support::TestHost;
 
@@ -167,6 +167,48 @@ impl Rig {
             batches.push(import_batch(batch, &schema, &self.host.memory())?);
         }
         Ok((schema, batches))
+    }
+
+    /// Lists the fragments.
+    pub fn fragments(&self, bytes: &[u8], how: SourceKind) -> Result<Vec<Fragment>> {
+        let source = Source::new(Arc::new(Bytes::new(bytes, how)));
+        let importer = self.plugin.importer().unwrap();
+        let request = ReadRequest::new(STREAM);
+        CallSettings::new(Device::CPU).enter(|call| importer.fragments(call, Input::Source(source), &request))
+    }
+
+    /// Opens a fragment, or the whole input.
+    pub fn open_piece(
+        &self,
+        bytes: &[u8],
+        how: SourceKind,
+        device: Device,
+        selection: &Selection,
+        token: Option<&[u8]>,
+    ) -> Result<Box<dyn BatchStream>> {
+        let source = Source::new(Arc::new(Bytes::new(bytes, how)));
+        let request = ReadRequest::new(STREAM).with_selection(selection).with_fragment(token);
+        let importer = self.plugin.importer().unwrap();
+        CallSettings::new(device).enter(|call| importer.open(call, Input::Source(source), &request))
+    }
+
+    /// Reads a fragment, or the whole input. Returns the stated number of rows.
+    pub fn read_piece(
+        &self,
+        bytes: &[u8],
+        how: SourceKind,
+        device: Device,
+        selection: &Selection,
+        token: Option<&[u8]>,
+    ) -> Result<(Option<u64>, Vec<RecordBatch>)> {
+        let mut stream = self.open_piece(bytes, how, device, selection, token)?;
+        let schema: SchemaRef = Arc::new(import_schema(&stream.schema()?)?);
+        let mut batches = Vec::new();
+        while let Some(batch) = CallSettings::new(device).enter(|call| stream.next(call))? {
+            batches.push(import_batch(batch, &schema, &self.host.memory())?);
+        }
+        let written = self.write(&schema, &batches, STREAM, "none")?;
+        Ok((stream.honoured().n_rows, peer_reads(&written)))
     }
 
     pub fn read_with(

@@ -6,6 +6,7 @@ mod common;
 
 mod dictionaries;
 mod ends_of_input;
+mod fragments;
 mod golden_files;
 mod large_bodies;
 mod malformed;

@@ -47,6 +47,33 @@ fn assert_documented(command: &str, value: &Value) {
 }
 
 #[test]
+fn convert_keeps_the_compression_of_its_input_by_default() {
+    let folder = tempfile::tempdir().unwrap();
+    let [first, second, stream, both] =
+        ["a.arrow", "b.arrow", "c.arrows", "d.arrow"].map(|name| folder.path().join(name));
+    let convert = |arguments: &[&str]| {
+        let out = crossdock(&[&["convert", "--quiet"], arguments].concat());
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    };
+    let bytes = |path: &Path| std::fs::read(path).unwrap();
+    for codec in ["none", "lz4", "zstd"] {
+        convert(&["--compression", codec, text(&sample()), text(&first)]);
+        convert(&[text(&first), text(&second)]);
+        assert!(bytes(&first) == bytes(&second), "{codec}");
+        // The format of the output may be another one of the plugin, and there may be several
+        // inputs.
+        convert(&[text(&first), text(&stream)]);
+        convert(&[text(&stream), text(&second)]);
+        assert!(bytes(&first) == bytes(&second), "{codec}");
+        convert(&[text(&first), text(&stream), text(&both)]);
+        convert(&["--limit", "27004", text(&both), text(&second)]);
+        assert!(bytes(&first) == bytes(&second), "{codec}");
+    }
+    convert(&["--compression", "none", text(&first), text(&second)]);
+    assert!(bytes(&second).len() > bytes(&first).len());
+}
+
+#[test]
 fn convert_reports_every_stage_as_documented_json() {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("out.arrows");

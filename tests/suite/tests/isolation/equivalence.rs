@@ -16,7 +16,7 @@ use crossdock::isolation::Isolation;
 use crossdock::load::LinkedPlugin;
 use crossdock::sink::{Output, VecSink};
 use crossdock::source::Input;
-use crossdock::{Error, Host, Policy, ReadOptions, Session, WriteOptions};
+use crossdock::{Error, Fragment, Host, Policy, ReadOptions, ScanOptions, ScanSource, Session, WriteOptions};
 use crossdock_arrays::{
     DeviceArray, DeviceBatch, IntType, PendingBatch, export_batch, export_field, first_difference,
     format_batch,
@@ -77,6 +77,36 @@ fn isolated_plugin_reads_the_same_tables_from_files_and_bytes() {
     drop(isolated);
     host.settle();
     assert_same(&expected, &batches, &direct);
+}
+
+#[test]
+fn isolated_plugin_lists_and_reads_the_same_fragments() {
+    if crate::skips("isolated_plugin_lists_and_reads_the_same_fragments") {
+        return;
+    }
+    let (host, direct, isolated) = sessions();
+    let fragments = |session: &Session, rows: Option<Vec<std::ops::Range<u64>>>| {
+        let read = ReadOptions { rows, ..ReadOptions::default() };
+        let options = ScanOptions { read, ..ScanOptions::default() };
+        let scan = session.scan(ScanSource::Files(vec![sample()]), options).unwrap();
+        (scan.n_rows(), scan.fragments().unwrap())
+    };
+    for rows in [None, Some(vec![5..7, 900..1100])] {
+        let (n_rows, expected) = fragments(&direct, rows.clone());
+        let (same_n_rows, listed) = fragments(&isolated, rows);
+        assert_eq!((n_rows, expected.len()), (same_n_rows, listed.len()));
+        assert!(n_rows.is_some());
+        for (expected, listed) in expected.iter().zip(&listed) {
+            let of = |fragment: &Fragment| (fragment.token().to_vec(), fragment.n_rows(), fragment.bytes());
+            assert_eq!(of(expected), of(listed));
+            let batches = |session: &Session| -> Vec<DeviceBatch> {
+                listed.scan_in(session).unwrap().batches().unwrap().map(Result::unwrap).collect()
+            };
+            assert_same(&batches(&direct), &batches(&isolated), &direct);
+        }
+    }
+    drop(isolated);
+    host.settle();
 }
 
 #[test]

@@ -233,7 +233,7 @@ static crossdock_code formats(crossdock_instance* instance, const crossdock_form
   return CROSSDOCK_OK;
 }
 
-static const crossdock_importer importer = {sizeof importer, formats, open_action};
+static const crossdock_importer importer = {.struct_size = sizeof importer, .formats = formats, .open = open_action};
 
 static crossdock_code create(const crossdock_host* host, crossdock_instance** out, crossdock_error* err) {
   crossdock_instance* instance = malloc(sizeof *instance);

@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The plugin's source files.
-const FILES: [&str; 13] = [
+const FILES: [&str; 14] = [
     "plugin.c",
     "schema.c",
     "numbers.c",
     "device.c",
     "unowned.c",
     "rows_read.c",
+    "fragments.c",
     "rows_batch.c",
     "column.c",
     "driver.c",

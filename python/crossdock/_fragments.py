@@ -1,0 +1,94 @@
+"""Parts of a scan that can be read independently."""
+
+import io
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ._session import session_on
+
+if TYPE_CHECKING:
+    from ._native import Scan, Session, Table
+
+# A property of the class has the name of the built-in type.
+_Bytes = bytes
+
+
+class Fragment:
+    """A part of a scan that can be read independently of the others, also in another process.
+
+    `Scan.fragments` lists fragments. A fragment can be pickled if its scan can be, or if the source of the scan can
+    be. Reading raises an exception if the file has changed since then, or if another version of the plugin reads it.
+    """
+
+    __slots__ = ("_arguments", "_bytes", "_device", "_num_rows", "_session", "_source", "_statistics")
+
+    def __init__(
+        self,
+        session: "Session | None",
+        device: str,
+        source: Any,
+        arguments: Mapping[str, Any],
+        num_rows: int | None,
+        size: int,
+        statistics: "Table | _Bytes | None",
+    ) -> None:
+        """Fragments are created by `Scan.fragments`."""
+        self._session = session
+        self._device = device
+        self._source = source
+        self._arguments = dict(arguments)
+        self._num_rows = num_rows
+        self._bytes = size
+        self._statistics = statistics
+
+    @property
+    def num_rows(self) -> int | None:
+        """Number of rows, or None if it is not known before the fragment is read."""
+        return self._num_rows
+
+    @property
+    def bytes(self) -> int:
+        """Number of bytes to read for all columns; 0 if unknown. If the scan has rows, the number is that of the piece
+        of the input in which the fragment's rows are."""
+        return self._bytes
+
+    @property
+    def statistics(self) -> "Table | None":
+        """Statistics in Arrow's statistics schema, on the cpu, or None. They describe all rows of the piece of the
+        input in which the fragment's rows are."""
+        if isinstance(self._statistics, _Bytes):
+            self._statistics = session_on("cpu").read_ipc(self._statistics)
+        return self._statistics
+
+    @property
+    def token(self) -> _Bytes:
+        """Names the rows of the fragment, for `Session.scan(file, fragment=token)`."""
+        token: _Bytes = self._arguments["fragment"]
+        return token
+
+    @property
+    def source(self) -> Any:
+        """The path of the file, or the source of the scan."""
+        return self._source
+
+    def scan(self, session: "Session | None" = None) -> "Scan":
+        """Describes the fragment's table, with the columns and the schema of the scan.
+
+        session: None: the session of the scan; in another process, its session on the same device.
+        """
+        if session is None:
+            session = self._session or session_on(self._device)
+        return session.scan(self._source, **self._arguments)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        statistics = self._statistics
+        if statistics is not None and not isinstance(statistics, _Bytes):
+            buffer = io.BytesIO()
+            statistics.write_ipc(buffer, form="stream")
+            statistics = buffer.getvalue()
+        state = (None, self._device, self._source, self._arguments, self._num_rows, self._bytes, statistics)
+        return (Fragment, state)
+
+    def __repr__(self) -> str:
+        rows = "unknown" if self._num_rows is None else self._num_rows
+        return f"crossdock.Fragment({self._source!r}, rows: {rows}, bytes: {self._bytes})"
