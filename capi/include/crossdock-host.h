@@ -367,7 +367,8 @@ void crossdock_session_cancel(crossdock_session* session);
  * Batch streams of this library
  *
  * - The argument `call` of `get_next` may be NULL. `get_next` reads only the flag `cancel` of
- *   `call`, once before each batch; the functions of the flag may be NULL. All other settings come from the session.
+ *   `call`, once before each batch. The functions of the flag may be NULL. All other settings come
+ *   from the session.
  * - Batches are on the session's device. If a format supports only host memory, or if a capsule is
  *   on another device, the host moves the batches to the session's device.
  * - `schema` of a batch is empty, and `buffer_sizes` is present. A batch may outlive the stream.
@@ -549,7 +550,8 @@ crossdock_code crossdock_session_scan_to_host(crossdock_session* session, const 
  *   them to a device that the format supports. If `schema` of a batch is not empty, it must be
  *   equal to the writer's schema.
  * - The argument `call` of `write` and `finish` may be NULL. Both functions read only the flag
- *   `cancel` of `call`; the functions of the flag may be NULL. The argument `out` may be NULL if the format writes bytes.
+ *   `cancel` of `call`. The functions of the flag may be NULL. The argument `out` may be NULL if the
+ *   format writes bytes.
  * - If `write` fails, the output is discarded. The application must then only release the writer.
  */
 

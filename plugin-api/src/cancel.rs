@@ -109,8 +109,8 @@ impl CancelFlag {
 
     /// The flag as a reader sees it.
     pub fn as_cancel(&self) -> Cancel<'_> {
-        // SAFETY: the object lives as long as `self`. `of_call` requires that a borrowed flag is not
-        // used after the call that owns it has returned.
+        // SAFETY: the object lives as long as `self`. `of_call` requires that a borrowed flag is
+        // not used after the call that owns it has returned.
         unsafe { Cancel::new(self.as_ptr()) }
     }
 
@@ -204,8 +204,8 @@ impl<'a> Cancel<'a> {
         let data = Box::into_raw(boxed);
         let mut id = 0;
         let result = Error::check(|err| {
-            // SAFETY: the function belongs to the flag, which is valid during 'a. `data` lives until
-            // the subscription has ended.
+            // SAFETY: the function belongs to the flag, which is valid during 'a. `data` lives
+            // until the subscription has ended.
             unsafe { subscribe(self.raw, abi::Callback(Some(call_function)), data.cast(), &mut id, err) }
         });
         if let Err(error) = result {
@@ -325,7 +325,7 @@ unsafe extern "C" fn subscribe(
             state,
             Box::new(move || {
                 let data = &data;
-                // SAFETY: the header requires that the data is valid until the subscription has ended.
+                // SAFETY: the header requires that the data is valid until the subscription ends.
                 unsafe { function(data.0) };
             }),
         )?;

@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <threads.h>
-#include <unistd.h>
 
 #include "crossdock.h"
 

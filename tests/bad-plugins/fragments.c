@@ -109,16 +109,19 @@ crossdock_code base_fragments(crossdock_instance* instance, const crossdock_call
                               const crossdock_read_request* request, crossdock_fragments* out, crossdock_error* err) {
   crossdock_read_request whole = *request;
   crossdock_source source = {.struct_size = sizeof source};
-  crossdock_input input = {.struct_size = sizeof input, .source = &source};
+  crossdock_input input = {.struct_size = sizeof input, .sources = &source, .n_sources = 1};
   crossdock_batch_stream stream = {.struct_size = sizeof stream};
   crossdock_code code;
   list* own;
-  if (!request->input->source || request->input->source->bytes < 0) {
-    if (request->input->source) request->input->source->release(request->input->source);
+  if (request->input->n_sources != 1 || request->input->sources->bytes < 0) {
+    for (size_t i = 0; i < request->input->n_sources; i++) {
+      crossdock_source* each = CROSSDOCK_AT(request->input->sources, i);
+      if (each->release) each->release(each);
+    }
     if (request->input->capsules) request->input->capsules->release(request->input->capsules);
     return base_fail(err, CROSSDOCK_UNSUPPORTED, "base: only a source of known length has fragments");
   }
-  CROSSDOCK_MOVE(&source, request->input->source);
+  CROSSDOCK_MOVE(&source, request->input->sources);
   if (base_is(request->format, "base-rows")) {
     code = base_cancelled(call, err);
     if (code == CROSSDOCK_OK) code = list_frames(&source, out, err);

@@ -62,7 +62,7 @@ static crossdock_code read_exactly(reader* r, void* to, size_t bytes, crossdock_
     crossdock_code code = read_some(r, (char*)to + done, bytes - done, &got, err);
     for (int i = 0; HAS(WOKEN_READ_RETRIED) && code == CROSSDOCK_CANCELLED && i < 6; i++) {
       if (err && err->release) err->release(err);
-      sleep(1);
+      thrd_sleep(&(struct timespec){.tv_sec = 1}, NULL);
       code = read_some(r, (char*)to + done, bytes - done, &got, err);
     }
     if (HAS(WOKEN_READ_IS_BAD_DATA) && code == CROSSDOCK_CANCELLED) {

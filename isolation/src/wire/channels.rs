@@ -119,8 +119,8 @@ struct Waker<'a> {
 }
 
 impl<'a> Waker<'a> {
-    /// `None` if the system has no descriptor left, or the flag cannot be subscribed to. The flag is
-    /// then read after each interval.
+    /// `None` if the system has no descriptor left, or the flag cannot be subscribed to. The flag
+    /// is then read after each interval.
     fn new(cancel: Cancel<'a>) -> Option<Self> {
         let fd = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?);
         let written = fd.clone();

@@ -201,3 +201,18 @@ def test_each_input_has_the_same_outcome_through_every_reader(session, tmp_path,
         assert "panicked" not in str(error) and "internal" not in str(error)
     else:
         assert rows == expected
+
+
+@pytest.mark.parametrize("reader", ["python, path", "python, bytes", "python, fifo"])
+def test_exceptions_have_the_position_of_the_damage(session, tmp_path, reader):
+    with pytest.raises(cd.DataError) as raised:
+        READERS[reader](tmp_path, session, STREAM + FILE)
+    assert f"at byte {len(STREAM)}" in str(raised.value)
+    assert (raised.value.offset, raised.value.row, raised.value.retry) == (len(STREAM), None, False)
+
+
+def test_exceptions_without_a_position_have_none(session):
+    with pytest.raises(cd.UsageError) as raised:
+        session.read(b"", format="no-such-format")
+    assert (raised.value.offset, raised.value.row, raised.value.retry) == (None, None, False)
+    assert (cd.Error().offset, cd.Error().row, cd.Error().retry) == (None, None, False)

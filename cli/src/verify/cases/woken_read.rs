@@ -19,7 +19,7 @@ pub const CASES: &[Case] = &[Case {
     rule: "If a read of a source fails with CROSSDOCK_CANCELLED because the call was cancelled, the call returns \
            CROSSDOCK_CANCELLED within 100 ms.",
     spec_ref: "crossdock_call.cancel",
-    depends_on: &["calls.cancelled_read", "importer.pipe"],
+    depends_on: &["calls.cancelled_read", "importer.pipe", "importer.failing_source"],
     on_devices: false,
     check: woken_read,
 }];

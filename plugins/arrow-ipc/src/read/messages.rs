@@ -306,8 +306,8 @@ pub const MAX_MARKERS: usize = 16;
 const USUAL_METADATA_BYTES: usize = 2048;
 
 impl Messages {
-    /// Returns the next message. If there is a flag in `wait`, waits for the data of a pipe until the
-    /// flag is set.
+    /// Returns the next message. If there is a flag in `wait`, waits for the data of a pipe until
+    /// the flag is set.
     pub fn next(&mut self, wait: Option<Cancel<'_>>) -> Result<Next> {
         match self {
             Self::File { file, blocks, n_dictionaries } => {
