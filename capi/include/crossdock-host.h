@@ -550,8 +550,8 @@ crossdock_code crossdock_session_scan_to_host(crossdock_session* session, const 
  *   them to a device that the format supports. If `schema` of a batch is not empty, it must be
  *   equal to the writer's schema.
  * - The argument `call` of `write` and `finish` may be NULL. Both functions read only the flag
- *   `cancel` of `call`. The functions of the flag may be NULL. The argument `out` may be NULL if the
- *   format writes bytes.
+ *   `cancel` of `call`. The functions of the flag may be NULL. The argument `out` may be NULL if
+ *   the format writes bytes.
  * - If `write` fails, the output is discarded. The application must then only release the writer.
  */
 

@@ -1,6 +1,5 @@
 //! Reads batches from an input through an importer.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_schema::{Schema, SchemaRef};
@@ -10,15 +9,14 @@ use crossdock_arrays::{
 use crossdock_isolation::truncated::guarded;
 use crossdock_plugin_api::{
     BatchStreamHandle, ByteSource, CallSettings, Capsule, Device, Error as ApiError, Input as ApiInput,
-    Options, Progress, ReadRequest, Source, Validate,
+    Options, ReadRequest, Source, Validate,
 };
 
-use crate::column_name::ColumnName;
 use crate::error::{Error, Result};
-use crate::filter::Predicate;
 use crate::foreign_memory;
 use crate::place::move_batch;
 use crate::plugin::Plugin;
+use crate::read_options::ReadOptions;
 use crate::registry::{Choice, Registry, Way};
 use crate::selection::{Remaining, Request};
 use crate::session::Session;
@@ -33,38 +31,6 @@ const TRIM_BYTES: u64 = 128 << 20;
 /// Files with fewer bytes are read instead of mapped, because creating and removing a mapping and
 /// its page faults would take longer.
 const MIN_MAPPED_BYTES: u64 = 1 << 20;
-
-/// Options of [`Session::read`].
-#[derive(Clone, Default)]
-pub struct ReadOptions {
-    /// The name of a plugin or a format. `None`: the host recognises the format.
-    pub from: Option<String>,
-    /// The format's options.
-    pub options: Options,
-    /// The columns to read, in this order; `None` for all columns. If the importer cannot read only
-    /// these columns, the host drops the others.
-    pub columns: Option<Vec<ColumnName>>,
-    /// The rows to read: ascending ranges of positions in the input. Rows beyond the end of the
-    /// input do not exist, which is not an error. `None` for all rows.
-    pub rows: Option<Vec<Range<u64>>>,
-    /// Conditions that the rows of the result fulfil. `rows` are positions before any condition.
-    pub filter: Vec<Predicate>,
-    /// The maximum number of rows of the result.
-    pub limit: Option<u64>,
-    /// The maximum number of rows of a batch; 0 for the batches of the input.
-    pub batch_rows: u64,
-    /// The token of a fragment of the input ([`crate::Fragment::token`]); `None` for the whole
-    /// input. `rows` are positions in the fragment.
-    pub fragment: Option<Arc<[u8]>>,
-    /// Whether [`Reader::n_rows`] is needed, also if the importer reads a few bytes for each batch
-    /// to find it.
-    pub row_count: bool,
-    /// Whether [`Reader::write_options`] is needed, also if the importer reads a few bytes to find
-    /// it.
-    pub write_options: bool,
-    /// Receives the bytes read so far, and the total (0 if unknown).
-    pub progress: Option<Arc<Progress>>,
-}
 
 /// An opened input: batches with one schema.
 pub struct Reader {

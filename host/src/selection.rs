@@ -12,7 +12,7 @@ use crossdock_plugin_api::{Error as ApiError, Honoured, Result as ApiResult, Sel
 use crate::column_name::ColumnName;
 use crate::error::{Error, Result};
 use crate::filter::{Condition, Filter, Predicate};
-use crate::reader::ReadOptions;
+use crate::read_options::ReadOptions;
 use crate::row_ranges::{compose, count, within};
 
 /// The columns and rows that a caller requests.

@@ -178,7 +178,7 @@ impl CallSettings {
             device: call.device(),
             stream: CallStream(call.stream()),
             // SAFETY: the caller does not use the settings after the call has returned.
-            cancel: unsafe { CancelFlag::of_call(call) },
+            cancel: unsafe { CancelFlag::of_call(call.raw_cancel()) },
             progress: None,
             byte_budget: call.byte_budget(),
             validate: call.validate(),

@@ -7,8 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::abi;
-use crate::call::Call;
-use crate::cancel_watcher as watcher;
+use crate::cancel_watcher::{self as watcher, Watched};
 use crate::door;
 use crate::error::{Error, Result};
 
@@ -63,8 +62,10 @@ impl CancelState {
         // atomically.
         unsafe { AtomicU32::from_ptr((&raw const self.raw.is_set).cast_mut()) }
     }
+}
 
-    pub(crate) fn is_set(&self) -> bool {
+impl Watched for CancelState {
+    fn is_set(&self) -> bool {
         self.flag().load(Ordering::SeqCst) != 0
     }
 }
@@ -81,12 +82,11 @@ impl CancelFlag {
         Self::default()
     }
 
-    /// The flag of a call; a new flag if the call has none.
+    /// The flag of a call; a new flag if the call has none, so that `flag` is null.
     ///
     /// # Safety
-    /// The result and its clones are not used after `call` has returned.
-    pub(crate) unsafe fn of_call(call: &Call<'_>) -> Self {
-        let flag = call.raw_cancel();
+    /// The result and its clones are not used after the call has returned.
+    pub(crate) unsafe fn of_call(flag: *const abi::Cancel) -> Self {
         Self(if flag.is_null() { Flag::default() } else { Flag::Borrowed(flag) })
     }
 
@@ -119,9 +119,9 @@ impl CancelFlag {
         self.as_cancel().is_set()
     }
 
-    /// Whether `call` uses this flag.
-    pub fn is_of(&self, call: &Call<'_>) -> bool {
-        std::ptr::eq(self.as_ptr(), call.raw_cancel())
+    /// Whether `cancel` is the flag of a call that uses this flag.
+    pub fn is(&self, cancel: Cancel<'_>) -> bool {
+        std::ptr::eq(self.as_ptr(), cancel.raw)
     }
 }
 
@@ -451,7 +451,7 @@ mod tests {
             // SAFETY: the inner settings do not outlive the call.
             let inner = unsafe { CallSettings::from_call(call) };
             inner.enter(|call| {
-                assert!(settings.cancel.is_of(call));
+                assert!(settings.cancel.is(call.cancel()));
                 let (send, received) = channel();
                 let subscription = call.cancel().subscribe(move || send.send(()).unwrap()).unwrap();
                 inner.cancel.cancel();

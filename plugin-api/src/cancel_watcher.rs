@@ -8,11 +8,16 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{Thread, ThreadId};
 
-use crate::cancel::CancelState;
 use crate::door;
 use crate::error::{Error, Result};
 
 type Function = Box<dyn Fn() + Send>;
+
+/// A flag that the watcher reads.
+pub(crate) trait Watched: Send + Sync {
+    /// Whether the flag is set.
+    fn is_set(&self) -> bool;
+}
 
 /// The watcher of one process. A child process after `fork` has no copy of the thread, and the
 /// mutex may be locked in it. It therefore gets a watcher of its own. Watchers are never freed.
@@ -27,7 +32,7 @@ struct Watcher {
 #[derive(Default)]
 struct State {
     last_id: u64,
-    subscriptions: BTreeMap<u64, (Arc<CancelState>, Function)>,
+    subscriptions: BTreeMap<u64, (Arc<dyn Watched>, Function)>,
     /// The subscription whose function is running.
     running: Option<u64>,
 }
@@ -54,7 +59,7 @@ pub(crate) fn wake() {
 ///
 /// # Errors
 /// If the system starts no thread.
-pub(crate) fn subscribe(flag: Arc<CancelState>, function: Function) -> Result<u64> {
+pub(crate) fn subscribe(flag: Arc<dyn Watched>, function: Function) -> Result<u64> {
     let watcher = match watcher() {
         Some(watcher) => watcher,
         None => start()?,
@@ -134,7 +139,7 @@ impl Watcher {
     /// Removes a subscription to a flag that is set, and notes that its function runs.
     fn next(&self) -> Option<Function> {
         let mut state = self.lock();
-        let is_set = |(_, (flag, _)): &(&u64, &(Arc<CancelState>, Function))| flag.is_set();
+        let is_set = |(_, (flag, _)): &(&u64, &(Arc<dyn Watched>, Function))| flag.is_set();
         let id = *state.subscriptions.iter().find(is_set)?.0;
         let (_, function) = state.subscriptions.remove(&id)?;
         state.running = Some(id);

@@ -4,7 +4,8 @@ use crossdock_plugin_api::{ColumnPlan, Device, Options, Verdict};
 
 use super::via::Via;
 use crate::error::Result;
-use crate::reader::{ReadOptions, Reader};
+use crate::read_options::ReadOptions;
+use crate::reader::Reader;
 use crate::session::Session;
 use crate::source::Input;
 

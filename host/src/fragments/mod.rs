@@ -11,7 +11,7 @@ use crossdock_plugin_api::{Input as ApiInput, ReadRequest, Source};
 
 use crate::error::Result;
 use crate::plugin::Plugin;
-use crate::reader::ReadOptions;
+use crate::read_options::ReadOptions;
 use crate::registry::Choice;
 use crate::session::Session;
 use crate::source::Input;

@@ -8,7 +8,8 @@ use crossdock_plugin_api::Options;
 
 use crate::error::{Error, Result};
 use crate::plugin::Plugin;
-use crate::reader::{ReadOptions, Reader};
+use crate::read_options::ReadOptions;
+use crate::reader::Reader;
 use crate::source::Input;
 use crate::writer::schema_difference;
 

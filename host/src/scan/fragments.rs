@@ -9,7 +9,7 @@ use super::description::{ScanOptions, ScanSource};
 use super::{Scan, run};
 use crate::error::{Error, Result};
 use crate::fragments::{Piece, Token};
-use crate::reader::ReadOptions;
+use crate::read_options::ReadOptions;
 use crate::row_ranges;
 use crate::selection::limited;
 use crate::session::Session;

@@ -11,7 +11,8 @@ use crossdock_plugin_api::Error as ApiError;
 
 use super::description::{Description, ScanOptions, ScanSource};
 use crate::error::{Error, Result};
-use crate::reader::{ReadOptions, Reader};
+use crate::read_options::ReadOptions;
+use crate::reader::Reader;
 use crate::row_ranges::within;
 use crate::selection::{Rows, limited};
 use crate::session::Session;

@@ -6,7 +6,8 @@ use crossdock_plugin_api::Options;
 
 use super::Table;
 use crate::error::Result;
-use crate::reader::{ReadOptions, Reader};
+use crate::read_options::ReadOptions;
+use crate::reader::Reader;
 use crate::session::Session;
 use crate::sink::{Output, VecSink};
 use crate::source::{Bytes, Input};

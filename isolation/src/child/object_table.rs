@@ -41,6 +41,6 @@ impl ObjectTable<CancelFlag> {
     /// Returns the id of the host's call to which the cancel flag of `call` belongs, or 0 if the
     /// plugin itself began `call`.
     pub fn call_id(&self, call: &Call<'_>) -> u64 {
-        self.objects().iter().find(|(_, flag)| flag.is_of(call)).map_or(0, |(id, _)| *id)
+        self.objects().iter().find(|(_, flag)| flag.is(call.cancel())).map_or(0, |(id, _)| *id)
     }
 }
