@@ -53,7 +53,7 @@ static crossdock_code formats(crossdock_instance* instance, const crossdock_form
   return CROSSDOCK_OK;
 }
 
-static const crossdock_importer importer = {sizeof importer, formats, describe};
+static const crossdock_importer importer = {.struct_size = sizeof importer, .formats = formats, .open = describe};
 
 static crossdock_code create(const crossdock_host* host, crossdock_instance** out, crossdock_error* err) {
   (void)err;
