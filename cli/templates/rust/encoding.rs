@@ -36,6 +36,7 @@ crossdock_plugin!(
     interfaces: "crossdock.encoding/1",
     formats: "",
     encodings: "@ID@",
+    requires: "crossdock.host.memory/1",
 );
 
 /// The checked properties of a node.

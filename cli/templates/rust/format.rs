@@ -41,6 +41,7 @@ crossdock_plugin!(
     description: "reads @NAME@ files",
     interfaces: "crossdock.importer/1",
     formats: "@NAME@",
+    requires: "crossdock.host.memory/1",
 );
 
 impl Importer for NumberFormat {
