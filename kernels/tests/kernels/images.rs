@@ -188,7 +188,7 @@ fn sources_and_header_have_the_same_types() {
 
 #[test]
 fn sources_and_launchers_have_the_same_number_types() {
-    let source = fs::read_to_string(folder().join("cuda/cast.cu")).unwrap();
+    let source = fs::read_to_string(folder().join("cuda/numbers.cuh")).unwrap();
     let (_, rows) = source.split_once("#define NUMBER_TYPES(X)").unwrap();
     let rows =
         rows.lines().map_while(|line| line.trim().strip_prefix("X(").or((line == " \\").then_some("")));
