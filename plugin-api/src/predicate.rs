@@ -148,6 +148,8 @@ impl Literal {
 /// The C structs of predicates.
 pub(crate) struct RawPredicates {
     raw: Vec<abi::Predicate>,
+    // The structs point to each other, so their addresses must not change.
+    #[allow(clippy::vec_box)]
     _parts: Vec<Box<Parts>>,
 }
 

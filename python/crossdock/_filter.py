@@ -92,15 +92,15 @@ def _numpy(value: Any) -> tuple[str, Any]:
 
 
 def _pyarrow(value: Any) -> tuple[str, Any]:
-    import pyarrow as pa
-
     kind = value.type
     if not value.is_valid:
         raise _wrong(None)
-    if pa.types.is_timestamp(kind):
-        return "timestamp", (value.value * _NS[kind.unit], kind.tz is not None)
-    if pa.types.is_duration(kind):
-        return "duration", value.value * _NS[kind.unit]
-    if pa.types.is_time(kind):
-        return "time", value.value * _NS[kind.unit]
+    # The values of these types may have more digits than Python's.
+    match str(kind).partition("[")[0]:
+        case "timestamp":
+            return "timestamp", (value.value * _NS[kind.unit], kind.tz is not None)
+        case "duration":
+            return "duration", value.value * _NS[kind.unit]
+        case "time32" | "time64":
+            return "time", value.value * _NS[kind.unit]
     return literal(value.as_py())
