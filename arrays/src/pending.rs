@@ -138,7 +138,7 @@ impl PendingBatch {
     pub fn has_fixed_width(&self) -> bool {
         let is_fixed = |column: &DeviceArray| {
             let layout = layout(column.data_type());
-            layout.children.len() == 0
+            layout.children.is_empty()
                 && layout.dictionary.is_none()
                 && !layout.variadic
                 && layout

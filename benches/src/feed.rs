@@ -415,7 +415,7 @@ impl Input<'_> {
 /// `from` has `to.len()` readable bytes.
 unsafe fn copy_around_caches(from: *const u8, to: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx") && to.as_ptr().is_aligned_to_32() {
+    if std::arch::is_x86_feature_detected!("avx") && to.as_ptr().has_alignment_32() {
         // SAFETY: the processor has AVX, `to` is aligned, and the ranges are valid by this
         // function's contract.
         return unsafe { copy_with_avx(from, to) };
@@ -425,11 +425,11 @@ unsafe fn copy_around_caches(from: *const u8, to: &mut [u8]) {
 }
 
 trait Alignment {
-    fn is_aligned_to_32(self) -> bool;
+    fn has_alignment_32(self) -> bool;
 }
 
 impl Alignment for *const u8 {
-    fn is_aligned_to_32(self) -> bool {
+    fn has_alignment_32(self) -> bool {
         self.addr().is_multiple_of(32)
     }
 }

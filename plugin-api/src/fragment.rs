@@ -28,6 +28,8 @@ struct List {
     _raw: Vec<abi::Fragment>,
     _tokens: Vec<Vec<u8>>,
     /// The statistics that the consumer has not moved out.
+    // The structs point to these batches, so their addresses must not change.
+    #[allow(clippy::vec_box)]
     _statistics: Vec<Box<Owned<abi::Batch>>>,
 }
 

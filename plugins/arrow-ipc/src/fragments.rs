@@ -96,10 +96,10 @@ impl Piece {
         let piece = Self::read(token);
         match (&piece, batches) {
             (Some(Self::Stream), None) => return Ok(None),
-            (Some(Self::Batches { range, .. }), Some(batches)) => {
-                if Self::of(batches, range.clone()) == piece {
-                    return Ok(Some(range.clone()));
-                }
+            (Some(Self::Batches { range, .. }), Some(batches))
+                if Self::of(batches, range.clone()) == piece =>
+            {
+                return Ok(Some(range.clone()));
             }
             _ => {}
         }

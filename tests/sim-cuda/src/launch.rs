@@ -250,7 +250,7 @@ unsafe fn read_args(params: *mut *mut c_void) -> Outcome<Parameter> {
     let n_args = usize::try_from(n_args).map_err(|_| INVALID_VALUE)?;
     // SAFETY: the parameter is aligned, and both fields are readable by this function's contract.
     let (device_copy, host_args) = unsafe { ((*parameter).all_args, (*parameter).host_args) };
-    if (n_args > abi::MAX_KERNEL_ARGS) != !device_copy.is_null()
+    if (n_args > abi::MAX_KERNEL_ARGS) == device_copy.is_null()
         || device_copy.is_null() != host_args.is_null()
     {
         return Err(INVALID_VALUE);
