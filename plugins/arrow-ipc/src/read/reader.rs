@@ -364,6 +364,10 @@ impl Reader {
     }
 
     fn finish(&mut self, body: Loading, uploads: &Stream, call: &Call<'_>) -> Result<Slots> {
+        let flag = self.cancel.clone();
+        // Loads that run on other threads end at once. Without a subscription, they end after this
+        // thread has noticed the cancellation, which it looks for at intervals.
+        let _subscription = call.cancel().subscribe(move || flag.cancel()).ok();
         let slots = waiting::in_call(call, || body.finish(uploads, || call.check_cancelled()))?;
         slots.block().into_iter().for_each(|block| self.in_flight.add(block));
         Ok(slots)
