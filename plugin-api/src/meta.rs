@@ -110,10 +110,10 @@ pub fn read_text<'a>(field: &'a [u8], what: &str) -> Result<&'a str> {
 /// # fn main() {}
 /// ```
 ///
-/// After the formats, four optional settings may follow in this order: `encodings:`, `schemes:` (the
-/// URI schemes of an opener), `requires:` (the ids of the host's interfaces without which `create`
-/// fails) and `api_range:` (the versions of the ABI that the plugin works with, if it needs an
-/// addition of a later patch version).
+/// After the formats, four optional settings may follow in this order: `encodings:`, `schemes:`
+/// (the URI schemes of an opener), `requires:` (the ids of the host's interfaces without which
+/// `create` fails) and `api_range:` (the versions of the ABI that the plugin works with, if it
+/// needs an addition of a later patch version).
 ///
 /// The plugin's version and licence are those of the package that invokes the macro.
 #[macro_export]
