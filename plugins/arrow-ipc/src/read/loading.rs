@@ -241,6 +241,11 @@ impl Loading {
         }
     }
 
+    /// Whether a task loads the body.
+    pub fn is_loading(&self) -> bool {
+        matches!(self.block, Block::Loading { .. })
+    }
+
     /// Waits until the buffers are filled and their copies are enqueued. If `check` returns an
     /// error, the wait ends.
     pub fn finish(self, stream: &Stream, check: impl Fn() -> Result<()>) -> Result<Slots> {

@@ -367,7 +367,8 @@ impl Reader {
         let flag = self.cancel.clone();
         // Loads that run on other threads end at once. Without a subscription, they end after this
         // thread has noticed the cancellation, which it looks for at intervals.
-        let _subscription = call.cancel().subscribe(move || flag.cancel()).ok();
+        let subscribe = || call.cancel().subscribe(move || flag.cancel()).ok();
+        let _subscription = if body.is_loading() { subscribe() } else { None };
         let slots = waiting::in_call(call, || body.finish(uploads, || call.check_cancelled()))?;
         slots.block().into_iter().for_each(|block| self.in_flight.add(block));
         Ok(slots)
