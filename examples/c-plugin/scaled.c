@@ -59,13 +59,14 @@ static crossdock_code check(crossdock_instance* instance, const crossdock_encode
 }
 
 static crossdock_code size(crossdock_instance* instance, const crossdock_encoded_array* array, size_t at,
-                           int64_t* out_bytes, crossdock_error* err) {
+                           const crossdock_row_range* rows, int64_t* out_bytes, crossdock_error* err) {
   crossdock_code code = check(instance, array, at, err);
   const crossdock_encoded_node* node = node_at(array, at);
+  const uint64_t n = rows->end - rows->begin;
   if (code != CROSSDOCK_OK) return code;
   if (node->length > INT64_MAX / 16)
     return bad_data(err, "%" PRIu64 " values are more than an array can have", node->length);
-  *out_bytes = (int64_t)(node->length * node->metadata_bytes + node->length / 8 + 1);
+  *out_bytes = (int64_t)(n * node->metadata_bytes + n / 8 + 1);
   return CROSSDOCK_OK;
 }
 

@@ -204,6 +204,7 @@ unsafe extern "C" fn decode(
     this: *const abi::HostDecode,
     call: *const abi::Call,
     array: *mut abi::EncodedArray,
+    rows: *const abi::RowRange,
     out: *mut abi::Batch,
     err: *mut abi::Error,
 ) -> abi::Code {
@@ -217,10 +218,12 @@ unsafe extern "C" fn decode(
         let shared = unsafe { this.as_ref().and_then(|this| this.private_data.cast::<Shared>().as_ref()) };
         let shared = shared.ok_or_else(session_is_closed)?;
         let decoder = shared.decoder.as_ref().ok_or_else(session_is_closed)?;
-        // SAFETY: the contract of `decode`: `call` is valid during the call, and the array's lists
-        // have their declared lengths.
-        let (call, array) = unsafe { (Call::read(call)?, EncodedArray::from_raw(array)?) };
-        let batch = shared.account.trace_plugin_call("decode", || decoder(&call, array))?;
+        // SAFETY: the contract of `decode`: `call` is valid during the call, the array's lists have
+        // their declared lengths, and `rows` is null or a range.
+        let (call, array, rows) =
+            unsafe { (Call::read(call)?, EncodedArray::from_raw(array)?, rows.as_ref()) };
+        let rows = rows.map(|rows| rows.begin..rows.end);
+        let batch = shared.account.trace_plugin_call("decode", || decoder(&call, array, rows))?;
         // SAFETY: the contract of `decode`: `out` is null or writable.
         unsafe { batch.put(out, "decode") }
     };

@@ -43,6 +43,7 @@ mod column_name;
 pub mod convert;
 mod decode;
 pub mod discovery;
+mod encode;
 mod encoded;
 mod encoded_parts;
 mod error;

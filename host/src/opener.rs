@@ -47,11 +47,7 @@ impl Session {
         })?;
         let name = self.opener_of(&scheme).ok_or_else(|| self.no_opener(uri, &scheme))?;
         self.check_cancelled()?;
-        let plugins = self.plugins_without_warnings(&[&name]);
-        let plugin = match plugins.iter().find(|plugin| plugin.name() == name) {
-            Some(plugin) => self.working_instance(plugin.clone())?,
-            None => self.plugin(&name)?,
-        };
+        let plugin = self.working_plugin(&name)?;
         let shown = without_secrets(uri);
         if plugin.is_isolated() {
             return Err(Error::usage(format!(

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crossdock_isolation::{Decoder, PluginProcess, RemoteInstance};
 use crossdock_memory_backend::{Account, Backend, TaskPool, fork_count};
 use crossdock_plugin_api::{
-    EncodingHandle, Error as ApiError, ExporterHandle, Format, Host as Handle, ImporterHandle, Instance,
-    OpenerHandle, SessionSettings,
+    EncoderHandle, EncodingHandle, Error as ApiError, ExporterHandle, Format, Host as Handle, ImporterHandle,
+    Instance, OpenerHandle, SessionSettings,
 };
 
 use crate::error::{Error, Result};
@@ -164,6 +164,11 @@ impl Plugin {
     /// The plugin's interface for encodings, if the plugin decodes any.
     pub(crate) fn encoding(&self) -> Option<EncodingHandle<'_>> {
         self.interface(Instance::encoding)
+    }
+
+    /// The plugin's encoder, if it has one. Isolated plugins have none.
+    pub(crate) fn encoder(&self) -> Option<EncoderHandle<'_>> {
+        self.interface(Instance::encoder)
     }
 
     /// The plugin's opener.

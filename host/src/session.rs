@@ -209,9 +209,9 @@ impl Session {
     /// Returns a decoder that decodes arrays for plugins as long as the session is open.
     fn decoder(&self) -> Arc<Decoder> {
         let session = Arc::downgrade(&self.inner);
-        Arc::new(move |call, array| {
+        Arc::new(move |call, array, rows| {
             let inner = session.upgrade().ok_or_else(session_is_closed)?;
-            Session { cancel: inner.call.cancel.clone(), inner }.decode_for_plugin(call, array)
+            Session { cancel: inner.call.cancel.clone(), inner }.decode_for_plugin(call, array, rows)
         })
     }
 
@@ -286,6 +286,16 @@ impl Session {
     /// or cannot create an instance.
     pub fn plugin(&self, name: &str) -> Result<Arc<Plugin>> {
         self.instance(name, name, self.inner.settings)
+    }
+
+    /// Returns the session's instance of the plugin `name`, or a replacement if this instance
+    /// panicked.
+    pub(crate) fn working_plugin(&self, name: &str) -> Result<Arc<Plugin>> {
+        let plugins = self.plugins_without_warnings(&[name]);
+        match plugins.iter().find(|plugin| plugin.name() == name) {
+            Some(plugin) => self.working_instance(plugin.clone()),
+            None => self.plugin(name),
+        }
     }
 
     /// Returns the session's instance of a chosen plugin, or a replacement if this instance

@@ -333,7 +333,7 @@ mod tests {
         let tree = one_node(0, Vec::new());
         let tree = TreeParts::write(tree.root().unwrap(), &mut Outgoing::default()).unwrap();
         let call = CallSettings::new(Device::CPU).enter(|call| CallParts::new(call, ID, Device::CPU));
-        let decode = Callback::Decode { instance: ID, call, tree, segments: Vec::new() };
+        let decode = Callback::Decode { instance: ID, call, tree, rows: None, segments: Vec::new() };
         connection.receive_callback(messages::to_bytes(&decode).unwrap(), Vec::new());
         let head = [(read.len() as u32).to_le_bytes(), [0; 4]].concat();
         connection.receive_raw(&[head, read].concat()).unwrap();

@@ -92,14 +92,14 @@ extern "C" {
  * the addition. An incompatible change gets a new version. Hosts and plugins reject each other if
  * their versions differ. */
 #define CROSSDOCK_ABI_MAJOR 0
-#define CROSSDOCK_ABI_MINOR 3
+#define CROSSDOCK_ABI_MINOR 4
 /* The number of the additions to this version: a release that appends fields or adds constants or
  * interfaces increments it. The description of an addition names the first version that has it. */
 #define CROSSDOCK_ABI_PATCH 0
 /* The value of crossdock_plugin_meta.api_range for a plugin that is built against this file and
  * checks that additions are present before it uses them. A plugin that cannot work without an
  * addition states the first version that has it, such as "^0.3.1". */
-#define CROSSDOCK_API_RANGE "^0.3.0"
+#define CROSSDOCK_API_RANGE "^0.4.0"
 
 /* Whether the struct at `object` includes all of `field`. */
 #define CROSSDOCK_HAS(object, field) \
@@ -608,7 +608,8 @@ typedef struct crossdock_path {
   size_t n_names; /* at least 1 */
 } crossdock_path;
 
-/* The rows from `begin` up to, but not including, `end`; `begin` < `end`. */
+/* The rows from `begin` up to, but not including, `end`. `begin` < `end`, except where a comment
+ * allows an empty range, in which `begin` == `end`. */
 typedef struct crossdock_row_range {
   uint64_t begin;
   uint64_t end;
@@ -944,9 +945,31 @@ typedef struct crossdock_operator {
   uint64_t b;
 } crossdock_operator;
 
+/* How a node is decoded. Before the host calls `plan`, it sets all fields to a default plan. */
+typedef struct crossdock_decode_plan {
+  size_t struct_size;
+  /* The device on which `decode` runs: the wanted device or the CPU. Default: the CPU. */
+  crossdock_device device;
+  /* The rows of the node that `decode` returns. They include the wanted rows. The host drops the
+   * other rows. May be empty if no rows are wanted. Default: all rows of the node. */
+  crossdock_row_range rows;
+  /* One entry for each descendant of the node, in pre-order: 1 if `decode` needs the descendant
+   * decoded, 0 if `decode` needs it encoded. The plugin checks and decodes an encoded descendant
+   * itself. Entries for descendants of a decoded node are ignored. Default: 1 for the children of
+   * the node, 0 for all other descendants. */
+  uint8_t* decoded;
+  /* One entry for each descendant of the node, in pre-order: the rows that `decode` needs if it
+   * needs the descendant decoded. If a range is empty, the host passes an empty batch, and reads no
+   * buffer of the descendant. Default: all rows. */
+  crossdock_row_range* rows_below;
+  size_t n_below; /* the number of descendants of the node */
+} crossdock_decode_plan;
+
 #define CROSSDOCK_ENCODING_ID "crossdock.encoding/1"
 
-/* Decodes nodes of encoded arrays. `node` is the index of a node in `array`. */
+/* Decodes nodes of encoded arrays. `node` is the index of a node in `array`, and `rows` is a range
+ * of the node's values, which may be empty. A plugin that can only decode whole nodes ignores
+ * `rows`. */
 typedef struct crossdock_encoding {
   size_t struct_size;
   /* Lists the ids of the encodings that this plugin decodes. [any-thread]
@@ -956,10 +979,12 @@ typedef struct crossdock_encoding {
   /* Checks a node against its metadata, buffers and children. Does not read device memory.
    * [any-thread] */
   crossdock_code (*check)(crossdock_instance*, const crossdock_encoded_array* array, size_t node, crossdock_error* err);
-  /* Returns how much memory the decoding of a node needs. Does not read device memory. [any-thread]
+  /* Returns how much memory the decoding of rows of a node needs. Does not read device memory.
+   * [any-thread]
+   * @param rows       the wanted rows or, if `decode` decodes the node, the rows that it returns
    * @param out_bytes  the number of bytes, or -1 if it depends on the contents of device memory */
-  crossdock_code (*size)(crossdock_instance*, const crossdock_encoded_array* array, size_t node, int64_t* out_bytes,
-                         crossdock_error* err);
+  crossdock_code (*size)(crossdock_instance*, const crossdock_encoded_array* array, size_t node,
+                         const crossdock_row_range* rows, int64_t* out_bytes, crossdock_error* err);
   /* Returns the program of a node. The host calls this function if it needs the node's values on a
    * device. If `decode` is NULL, the host calls this function for each node. The node has passed
    * `check`. Nullable: if NULL, no node has a program. [any-thread]
@@ -969,30 +994,49 @@ typedef struct crossdock_encoding {
    * @return CROSSDOCK_UNSUPPORTED if the node has no program */
   crossdock_code (*lower)(crossdock_instance*, const crossdock_encoded_array* array, size_t node, crossdock_operator* out,
                           size_t capacity, size_t* n_out, crossdock_error* err);
-  /* Plans the decoding of a node. The host sets the out parameters to a default plan before the
-   * call. Nullable: if NULL, the host uses the default plan. [any-thread]
+  /* Plans the decoding of a node. Nullable: if NULL, the host uses the default plan. [any-thread]
    * @param wanted       the device for the result
-   * @param out_device   the device on which `decode` runs: `wanted` or the CPU. Its value on entry
-   *                     is the CPU.
-   * @param out_decoded  one entry for each descendant of this node, in pre-order: 1 if `decode`
-   *                     needs the descendant decoded, 0 if `decode` needs it encoded. The plugin
-   *                     checks and decodes an encoded descendant itself. Entries for descendants of
-   *                     a decoded node are ignored. On entry, the values are 1 for the children of
-   *                     this node and 0 for all other descendants.
-   * @param n_below      the number of descendants of this node */
+   * @param wanted_rows  the rows that the result must include
+   * @param plan         the default plan, which the plugin changes */
   crossdock_code (*plan)(crossdock_instance*, const crossdock_encoded_array* array, size_t node, crossdock_device wanted,
-                         crossdock_device* out_device, uint8_t* out_decoded, size_t n_below, crossdock_error* err);
-  /* Decodes a node as planned. Nullable if all nodes have programs. [any-thread]
+                         const crossdock_row_range* wanted_rows, crossdock_decode_plan* plan, crossdock_error* err);
+  /* Decodes rows of a node as planned. Nullable if all nodes have programs. [any-thread]
    * @param call     `call->device` is the planned device, where the buffers of the node are
+   * @param rows     the planned rows
    * @param below    one batch for each descendant of this node, in pre-order: a batch with one
    *                 column if the descendant is decoded, else a released batch. Takes ownership,
    *                 also on failure.
    * @param n_below  the number of descendants of this node
-   * @param out      a batch of one column with the type and length of the node, owned by the
-   *                 caller */
+   * @param out      a batch of one column with the type of the node and the length of `rows`, owned
+   *                 by the caller */
   crossdock_code (*decode)(crossdock_instance*, const crossdock_call* call, const crossdock_encoded_array* array, size_t node,
-                           crossdock_batch* below, size_t n_below, crossdock_batch* out, crossdock_error* err);
+                           const crossdock_row_range* rows, crossdock_batch* below, size_t n_below, crossdock_batch* out,
+                           crossdock_error* err);
 } crossdock_encoding;
+
+#define CROSSDOCK_ENCODER_ID "crossdock.encoder/1"
+
+/* Encodes columns. A plugin can encode to encodings that other plugins decode. */
+typedef struct crossdock_encoder {
+  size_t struct_size;
+  /* Lists the ids of the encodings that this plugin encodes to. [any-thread]
+   * @param out    the list, borrowed from the instance
+   * @param n_out  its length */
+  crossdock_code (*ids)(crossdock_instance*, const crossdock_str** out, size_t* n_out, crossdock_error* err);
+  /* Encodes a column. [any-thread]
+   * @param call       `call->device` is the device of the column
+   * @param encoding   an element of the list, which becomes the encoding of the first node of `out`
+   * @param options    the options of the encoding. An unknown option is an error.
+   * @param schema     the type of the column, borrowed for the call
+   * @param column     a batch of one column. Takes ownership, also on failure.
+   * @param out        an array with the type, the length and the values of the column, owned by the
+   *                   caller. Its buffers may be on any device.
+   * @return CROSSDOCK_UNSUPPORTED if the encoding cannot represent the type or the values, or if the
+   *         plugin cannot encode on this device. The host then passes the column on the CPU. */
+  crossdock_code (*encode)(crossdock_instance*, const crossdock_call* call, crossdock_str encoding,
+                           const crossdock_option* options, size_t n_options, const struct ArrowSchema* schema,
+                           crossdock_batch* column, crossdock_encoded_array* out, crossdock_error* err);
+} crossdock_encoder;
 
 /* ------------------------------------------------------------------- interfaces of the host --- */
 
@@ -1037,11 +1081,12 @@ typedef struct crossdock_host_log {
 /* Decodes encoded arrays with the plugins of the instance's session. */
 typedef struct crossdock_host_decode {
   size_t struct_size;
-  /* Decodes an array. [any-thread]
+  /* Decodes rows of an array. [any-thread]
    * @param array  takes ownership, also on failure
+   * @param rows   the rows to decode, which may be empty; NULL for all rows
    * @param out    a batch of one column on the call's device, owned by the caller */
   crossdock_code (*decode)(const struct crossdock_host_decode*, const crossdock_call* call, crossdock_encoded_array* array,
-                           crossdock_batch* out, crossdock_error* err);
+                           const crossdock_row_range* rows, crossdock_batch* out, crossdock_error* err);
   void* private_data;
 } crossdock_host_decode;
 
@@ -1492,7 +1537,7 @@ typedef struct crossdock_plugin_meta {
   uint32_t sizes[CROSSDOCK_META_SIZES];
 } crossdock_plugin_meta;
 
-#define CROSSDOCK_META_N_SIZES 31
+#define CROSSDOCK_META_N_SIZES 33
 #define CROSSDOCK_META_SIZES_INIT                                                                                     \
   {                                                                                                                   \
     sizeof(struct ArrowSchema), sizeof(struct ArrowArray), sizeof(struct ArrowDeviceArray), sizeof(crossdock_error),  \
@@ -1503,7 +1548,8 @@ typedef struct crossdock_plugin_meta {
         sizeof(crossdock_option_info), sizeof(crossdock_column_plan), sizeof(crossdock_plan),                         \
         sizeof(crossdock_encoded_buffer), sizeof(crossdock_encoded_node), sizeof(crossdock_encoded_array),            \
         sizeof(crossdock_read_request), sizeof(crossdock_predicate), sizeof(crossdock_fragment),                      \
-        sizeof(crossdock_fragments), sizeof(crossdock_opener)                                                         \
+        sizeof(crossdock_fragments), sizeof(crossdock_opener), sizeof(crossdock_decode_plan),                         \
+        sizeof(crossdock_encoder)                                                                                     \
   }
 
 /* The attribute of both symbols. */

@@ -359,13 +359,30 @@ abi! {
         struct_size: usize,
         ids: Option<unsafe extern "C" fn(*mut Instance, *mut *const Str, *mut usize, *mut Error) -> Code>,
         check: Option<unsafe extern "C" fn(*mut Instance, *const EncodedArray, usize, *mut Error) -> Code>,
-        size: Option<unsafe extern "C" fn(*mut Instance, *const EncodedArray, usize, *mut i64, *mut Error) -> Code>,
+        size: Option<unsafe extern "C" fn(*mut Instance, *const EncodedArray, usize, *const RowRange, *mut i64,
+            *mut Error) -> Code>,
         lower: Option<unsafe extern "C" fn(*mut Instance, *const EncodedArray, usize, *mut Operator, usize, *mut usize,
             *mut Error) -> Code>,
-        plan: Option<unsafe extern "C" fn(*mut Instance, *const EncodedArray, usize, Device, *mut Device, *mut u8,
-            usize, *mut Error) -> Code>,
-        decode: Option<unsafe extern "C" fn(*mut Instance, *const Call, *const EncodedArray, usize, *mut Batch, usize,
-            *mut Batch, *mut Error) -> Code>,
+        plan: Option<unsafe extern "C" fn(*mut Instance, *const EncodedArray, usize, Device, *const RowRange,
+            *mut DecodePlan, *mut Error) -> Code>,
+        decode: Option<unsafe extern "C" fn(*mut Instance, *const Call, *const EncodedArray, usize, *const RowRange,
+            *mut Batch, usize, *mut Batch, *mut Error) -> Code>,
+    }
+    #[derive(Clone, Copy)]
+    struct DecodePlan {
+        struct_size: usize,
+        device: Device,
+        rows: RowRange,
+        decoded: *mut u8,
+        rows_below: *mut RowRange,
+        n_below: usize,
+    }
+    #[derive(Clone, Copy)]
+    struct Encoder {
+        struct_size: usize,
+        ids: Option<unsafe extern "C" fn(*mut Instance, *mut *const Str, *mut usize, *mut Error) -> Code>,
+        encode: Option<unsafe extern "C" fn(*mut Instance, *const Call, Str, *const OptionPair, usize, *const ArrowSchema,
+            *mut Batch, *mut EncodedArray, *mut Error) -> Code>,
     }
     #[derive(Clone, Copy)]
     struct Host {
@@ -394,7 +411,8 @@ abi! {
     #[derive(Clone, Copy)]
     struct HostDecode {
         struct_size: usize,
-        decode: Option<unsafe extern "C" fn(*const HostDecode, *const Call, *mut EncodedArray, *mut Batch, *mut Error) -> Code>,
+        decode: Option<unsafe extern "C" fn(*const HostDecode, *const Call, *mut EncodedArray, *const RowRange,
+            *mut Batch, *mut Error) -> Code>,
         private_data: *mut c_void,
     }
     #[derive(Clone, Copy, Debug)]
@@ -568,14 +586,14 @@ abi! {
 zeroed! {
     ArrowSchema, ArrowArray, ArrowDeviceArray, ArrowArrayStream, ArrowDeviceArrayStream, Error, Str,
     Batch, Capsule, Capsules, Source, Sink, Cancel, Call, BatchStream, Writer, OptionInfo, Format,
-    Input, Predicate, ReadRequest, Fragment, Fragments, ColumnPlan, Plan, EncodedBuffer, EncodedNode, EncodedArray, Host,
-    HostLog, HostSession, HostDecode, HostLoader, HostTasks, Allocation, Pointer, DeviceInfo, Kernel,
+    Input, Predicate, ReadRequest, Fragment, Fragments, ColumnPlan, Plan, EncodedBuffer, EncodedNode, EncodedArray, DecodePlan,
+    Host, HostLog, HostSession, HostDecode, HostLoader, HostTasks, Allocation, Pointer, DeviceInfo, Kernel,
     KernelArgs, Launch, HostKernels, Memory, PluginEntry, PluginMeta
 }
 
 sized! {
     Error, Batch, Capsule, Capsules, Source, Sink, Call, BatchStream, Writer, OptionInfo, Format, Input,
-    Predicate, ReadRequest, Fragment, Fragments, ColumnPlan, Plan, EncodedBuffer, EncodedNode, EncodedArray, Host, HostLog,
+    Predicate, ReadRequest, Fragment, Fragments, ColumnPlan, Plan, EncodedBuffer, EncodedNode, EncodedArray, DecodePlan, Host, HostLog,
     HostSession, HostDecode, HostLoader, HostTasks, Pointer, DeviceInfo, Kernel, Launch, HostKernels,
     Memory
 }
@@ -591,5 +609,7 @@ unsafe impl Sync for Opener {}
 unsafe impl Sync for Exporter {}
 // SAFETY: the struct never changes, and its functions can be called from any thread.
 unsafe impl Sync for Encoding {}
+// SAFETY: the struct never changes, and its functions can be called from any thread.
+unsafe impl Sync for Encoder {}
 // SAFETY: the struct never changes, and `name` and `image` point to data that never changes.
 unsafe impl Sync for Kernel {}

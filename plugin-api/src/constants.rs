@@ -3,7 +3,7 @@
 #![allow(missing_docs)]
 
 pub const ABI_MAJOR: u32 = 0;
-pub const ABI_MINOR: u32 = 3;
+pub const ABI_MINOR: u32 = 4;
 pub const ABI_PATCH: u32 = 0;
 pub const PLUGIN_MAGIC: u64 = u64::from_le_bytes(*b"XDPLGIN1");
 pub const META_MAGIC: u64 = u64::from_le_bytes(*b"XDCKMTA1");
@@ -107,6 +107,7 @@ pub const LOG_DEBUG: i32 = 4;
 pub const LOG_TRACE: i32 = 5;
 
 pub const IMPORTER_ID: &core::ffi::CStr = c"crossdock.importer/1";
+pub const ENCODER_ID: &core::ffi::CStr = c"crossdock.encoder/1";
 pub const OPENER_ID: &core::ffi::CStr = c"crossdock.opener/1";
 pub const EXPORTER_ID: &core::ffi::CStr = c"crossdock.exporter/1";
 pub const ENCODING_ID: &core::ffi::CStr = c"crossdock.encoding/1";

@@ -1,10 +1,13 @@
 //! The interface `crossdock.encoding/1`, whose functions decode nodes of encoded arrays.
 
+use std::ops::Range;
+
 use crate::abi;
 use crate::call::{Call, CallSettings};
 use crate::device::Device;
 use crate::encoded::{EncodedArray, EncodedNode};
 use crate::error::{Code, Error, Result};
+use crate::lists::read_texts;
 use crate::owned::Owned;
 use crate::plugin::{Instance, Plugin, with};
 use crate::program::{self, Operator};
@@ -21,12 +24,13 @@ pub trait Encoding: Send + Sync {
     /// Returns a "bad data" error if the node does not match its metadata, buffers or children.
     fn check(&self, node: EncodedNode<'_>) -> Result<()>;
 
-    /// The memory in bytes that is needed to decode a node, or `None` if this depends on the
-    /// contents of device memory.
+    /// The memory in bytes that is needed to decode `rows` of a node, or `None` if this depends on
+    /// the contents of device memory. The rows are those that [`decode`](Encoding::decode) returns.
+    /// A plugin that decodes only whole nodes can ignore them.
     ///
     /// # Errors
     /// May return any error, which is passed to the caller.
-    fn size(&self, node: EncodedNode<'_>) -> Result<Option<u64>>;
+    fn size(&self, node: EncodedNode<'_>, rows: Range<u64>) -> Result<Option<u64>>;
 
     /// Whether [`decode`](Encoding::decode) is implemented. The result must not change. If the
     /// result is false, [`lower`](Encoding::lower) must return a program for each node, the host
@@ -46,20 +50,21 @@ pub trait Encoding: Send + Sync {
         Ok(None)
     }
 
-    /// Plans how to decode a node whose values are needed on `wanted`. By default, the host decodes
-    /// the children first, and then decodes the node on the CPU.
+    /// Plans how to decode a node, of which `rows` are needed on `wanted`. By default, the host
+    /// decodes the children first, and then decodes all rows of the node on the CPU.
     ///
     /// # Errors
     /// May return any error, which is passed to the caller.
-    fn plan(&self, node: EncodedNode<'_>, wanted: Device) -> Result<DecodePlan> {
-        let _ = wanted;
+    fn plan(&self, node: EncodedNode<'_>, wanted: Device, rows: Range<u64>) -> Result<DecodePlan> {
+        let (_, _) = (wanted, rows);
         Ok(DecodePlan::with_children_decoded(node))
     }
 
-    /// Decodes a node on the call's device. Returns a batch of one column that has the type and
-    /// length of the node. `below` has an entry for each descendant of the node, in pre-order: a
-    /// batch of one column if the descendant is decoded, else `None`. A plugin that does not
-    /// implement this function must return false from [`decodes`](Encoding::decodes).
+    /// Decodes the planned `rows` of a node on the call's device. Returns a batch of one column that
+    /// has the type of the node and these rows. `below` has an entry for each descendant of the
+    /// node, in pre-order: a batch of one column, with the planned rows, if the descendant is
+    /// decoded, else `None`. A plugin that does not implement this function must return false from
+    /// [`decodes`](Encoding::decodes).
     ///
     /// # Errors
     /// May return any error, which is passed to the caller.
@@ -67,9 +72,10 @@ pub trait Encoding: Send + Sync {
         &self,
         call: &Call<'_>,
         node: EncodedNode<'_>,
+        rows: Range<u64>,
         below: Vec<Option<Owned<abi::Batch>>>,
     ) -> Result<Owned<abi::Batch>> {
-        let (_, _) = (call, below);
+        let (_, _, _) = (call, rows, below);
         let what = "the plugin does not implement `decode`: implement it, or return false from `decodes`";
         Err(Error::unsupported(format!("{}: {what}", node.path())))
     }
@@ -80,13 +86,18 @@ pub trait Encoding: Send + Sync {
 pub struct DecodePlan {
     /// The device on which `decode` runs.
     pub device: Device,
+    /// The rows of the node that `decode` returns. They include the wanted rows.
+    pub rows: Range<u64>,
     /// For each descendant of the node, in pre-order: whether the host decodes the descendant
     /// before it calls `decode`. Entries for the descendants of a decoded node are ignored.
     pub decoded: Vec<bool>,
+    /// For each descendant of the node, in pre-order: the rows that `decode` needs if the host
+    /// decodes the descendant.
+    pub rows_below: Vec<Range<u64>>,
 }
 
 impl DecodePlan {
-    /// Creates a plan to decode the node on the CPU after all its children.
+    /// Creates a plan to decode all rows of the node on the CPU after all its children.
     pub fn with_children_decoded(node: EncodedNode<'_>) -> Self {
         let mut decoded = vec![false; node.end() - node.index() - 1];
         for child in node.children() {
@@ -94,7 +105,37 @@ impl DecodePlan {
                 *flag = true;
             }
         }
-        Self { device: Device::CPU, decoded }
+        let lengths = (node.index() + 1..node.end()).map(|at| node.at(at).map_or(0, |below| below.length()));
+        let rows_below = lengths.map(|length| 0..length).collect();
+        Self { device: Device::CPU, rows: 0..node.length(), decoded, rows_below }
+    }
+
+    /// Returns an error if the plan of `node` is invalid: a device other than `wanted` and the CPU,
+    /// rows that do not include `wanted_rows`, or rows that a node does not have.
+    fn check(&self, node: EncodedNode<'_>, wanted: Device, wanted_rows: &Range<u64>) -> Result<()> {
+        if self.device != wanted && self.device != Device::CPU {
+            return Err(Error::internal(format!(
+                "plan: got {} as the device for decoding, expected {wanted} or cpu",
+                self.device
+            )));
+        }
+        let (rows, len) = (&self.rows, node.length());
+        let has_wanted = rows.start <= wanted_rows.start && rows.end >= wanted_rows.end;
+        if rows.start > rows.end || rows.end > len || !(has_wanted || wanted_rows.is_empty()) {
+            return Err(Error::internal(format!(
+                "plan: got rows {rows:?} of {len}, expected a range that includes {wanted_rows:?}"
+            )));
+        }
+        for (at, rows) in (node.index() + 1..).zip(&self.rows_below) {
+            let below = node.at(at)?;
+            if rows.start > rows.end || rows.end > below.length() {
+                return Err(below.wrong(format_args!(
+                    "plan: got rows {rows:?}, expected a range of the node's {} rows",
+                    below.length()
+                )));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -123,17 +164,9 @@ impl EncodingHandle<'_> {
     /// # Errors
     /// Returns the plugin's error, or an error if the list is invalid.
     pub fn ids(&self) -> Result<Vec<String>> {
-        const MAX_IDS: usize = 1 << 16;
         let f = self.table.ids.ok_or_else(|| missing("ids"))?;
-        let (mut list, mut n) = (std::ptr::null(), 0);
-        // SAFETY: the table belongs to the instance, and the out parameters are valid for writes.
-        Error::check(|err| unsafe { f(self.instance.raw(), &mut list, &mut n, err) })?;
-        if n > MAX_IDS || (list.is_null() && n > 0) {
-            return Err(Error::internal(format!("a list of {n} encodings is not plausible")));
-        }
-        // SAFETY: `list` is not null, and the header requires that it has `n` valid strings that
-        // live as long as the instance.
-        (0..n).map(|i| unsafe { (*list.add(i)).get() }.map(str::to_string)).collect()
+        // SAFETY: the table belongs to the instance.
+        unsafe { read_texts(self.instance, f, "encodings") }
     }
 
     /// Compares a node with its metadata, buffers and children.
@@ -146,16 +179,16 @@ impl EncodingHandle<'_> {
         Error::check(|err| unsafe { f(self.instance.raw(), array.as_ptr(), node, err) })
     }
 
-    /// The memory in bytes that is needed to decode a node, or `None` if this depends on the
-    /// contents of device memory.
+    /// The memory in bytes that is needed to decode `rows` of a node, or `None` if this depends on
+    /// the contents of device memory.
     ///
     /// # Errors
     /// Returns the plugin's error.
-    pub fn size(&self, array: &EncodedArray, node: usize) -> Result<Option<u64>> {
+    pub fn size(&self, array: &EncodedArray, node: usize, rows: &Range<u64>) -> Result<Option<u64>> {
         let f = self.table.size.ok_or_else(|| missing("size"))?;
-        let mut bytes = -1;
+        let (rows, mut bytes) = (raw_rows(rows), -1);
         // SAFETY: the table belongs to the instance, and the arguments are valid for the call.
-        Error::check(|err| unsafe { f(self.instance.raw(), array.as_ptr(), node, &mut bytes, err) })?;
+        Error::check(|err| unsafe { f(self.instance.raw(), array.as_ptr(), node, &rows, &mut bytes, err) })?;
         Ok(u64::try_from(bytes).ok())
     }
 
@@ -183,33 +216,46 @@ impl EncodingHandle<'_> {
         }
     }
 
-    /// Plans how to decode a node whose values are needed on `wanted`.
+    /// Plans how to decode a node, of which `rows` are needed on `wanted`.
     ///
     /// # Errors
-    /// Returns the plugin's error, or an error if the plan names a device other than `wanted` and
-    /// the CPU.
-    pub fn plan(&self, array: &EncodedArray, node: usize, wanted: Device) -> Result<DecodePlan> {
-        let mut plan = DecodePlan::with_children_decoded(array.node(node)?);
+    /// Returns the plugin's error, or an error if the plan is invalid: it names a device other than
+    /// `wanted` and the CPU, lacks wanted rows, or has rows that do not exist.
+    pub fn plan(
+        &self,
+        array: &EncodedArray,
+        node: usize,
+        wanted: Device,
+        rows: &Range<u64>,
+    ) -> Result<DecodePlan> {
+        let at = array.node(node)?;
+        let mut plan = DecodePlan::with_children_decoded(at);
         if let Some(f) = self.table.plan {
             let mut flags: Vec<u8> = plan.decoded.iter().map(|flag| u8::from(*flag)).collect();
-            let (device, list, n) = (&mut plan.device, flags.as_mut_ptr(), flags.len());
-            // SAFETY: the table belongs to the instance, and the list has an element for each
-            // descendant of the node.
+            let mut rows_below: Vec<_> = plan.rows_below.iter().map(raw_rows).collect();
+            let mut raw = abi::DecodePlan {
+                device: plan.device,
+                rows: raw_rows(&plan.rows),
+                decoded: flags.as_mut_ptr(),
+                rows_below: rows_below.as_mut_ptr(),
+                n_below: flags.len(),
+                ..abi::DecodePlan::new()
+            };
+            let wanted_rows = raw_rows(rows);
+            // SAFETY: the table belongs to the instance, and the lists of the plan have an element
+            // for each descendant of the node.
             Error::check(|err| unsafe {
-                f(self.instance.raw(), array.as_ptr(), node, wanted, device, list, n, err)
+                f(self.instance.raw(), array.as_ptr(), node, wanted, &wanted_rows, &mut raw, err)
             })?;
-            plan.decoded = flags.into_iter().map(|flag| flag != 0).collect();
+            let decoded = flags.into_iter().map(|flag| flag != 0).collect();
+            let (rows, rows_below) = (range(raw.rows), rows_below.into_iter().map(range).collect());
+            plan = DecodePlan { device: raw.device, rows, decoded, rows_below };
         }
-        if plan.device != wanted && plan.device != Device::CPU {
-            return Err(Error::internal(format!(
-                "plan: got {} as the device for decoding, expected {wanted} or cpu",
-                plan.device
-            )));
-        }
+        plan.check(at, wanted, rows)?;
         Ok(plan)
     }
 
-    /// Decodes a node. See [`Encoding::decode`].
+    /// Decodes the planned `rows` of a node. See [`Encoding::decode`].
     ///
     /// # Errors
     /// Returns the plugin's error.
@@ -218,19 +264,20 @@ impl EncodingHandle<'_> {
         call: &CallSettings,
         array: &EncodedArray,
         node: usize,
+        rows: &Range<u64>,
         below: Vec<Option<Owned<abi::Batch>>>,
     ) -> Result<Owned<abi::Batch>> {
         let f = self.table.decode.ok_or_else(|| missing("decode"))?;
         // SAFETY: a released batch owns nothing, so it may have any owner.
         let released = || unsafe { Owned::new(abi::Batch::new()) };
         let mut below: Vec<_> = below.into_iter().map(|batch| batch.unwrap_or_else(released)).collect();
-        let mut out = abi::Batch::new();
+        let (rows, mut out) = (raw_rows(rows), abi::Batch::new());
         // SAFETY: the table belongs to the instance. `Owned<Batch>` has the layout of `Batch`. The
         // plugin takes ownership of a batch by moving it out. `below` still owns batches that the
         // plugin does not move out.
         let result = Error::check(|err| unsafe {
             let list = below.as_mut_ptr().cast::<abi::Batch>();
-            f(self.instance.raw(), &call.raw(), array.as_ptr(), node, list, below.len(), &mut out, err)
+            f(self.instance.raw(), &call.raw(), array.as_ptr(), node, &rows, list, below.len(), &mut out, err)
         });
         result?;
         // SAFETY: on success the callee passes the ownership of `out`.
@@ -240,6 +287,34 @@ impl EncodingHandle<'_> {
         }
         Ok(batch)
     }
+}
+
+fn raw_rows(rows: &Range<u64>) -> abi::RowRange {
+    abi::RowRange { begin: rows.start, end: rows.end }
+}
+
+fn range(rows: abi::RowRange) -> Range<u64> {
+    rows.begin..rows.end
+}
+
+/// Reads a range of a node's rows.
+///
+/// # Safety
+/// `rows` is null or points to a range.
+unsafe fn read_rows(rows: *const abi::RowRange, node: EncodedNode<'_>) -> Result<Range<u64>> {
+    // SAFETY: the caller guarantees that the pointer is null or valid.
+    let rows =
+        unsafe { rows.as_ref() }.ok_or_else(|| Error::invalid_argument("the range of rows is NULL"))?;
+    if rows.begin > rows.end || rows.end > node.length() {
+        return Err(Error::invalid_argument(format!(
+            "{}: got rows {} to {}, expected a range of the node's {} rows",
+            node.path(),
+            rows.begin,
+            rows.end,
+            node.length()
+        )));
+    }
+    Ok(range(*rows))
 }
 
 fn missing(function: &str) -> Error {
@@ -278,14 +353,16 @@ unsafe extern "C" fn size<P: Plugin>(
     instance: *mut abi::Instance,
     array: *const abi::EncodedArray,
     node: usize,
+    rows: *const abi::RowRange,
     out: *mut i64,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: the header requires that `create` returned the instance, and that the array is valid.
-    // The host has checked its tree.
+    // SAFETY: the header requires that `create` returned the instance, and that the array and the
+    // range are valid. The host has checked the tree of the array.
     unsafe {
         with::<P>(instance, err, |shell| {
-            let bytes = shell.encoding()?.size(EncodedNode::read(array, node)?)?;
+            let node = EncodedNode::read(array, node)?;
+            let bytes = shell.encoding()?.size(node, read_rows(rows, node)?)?;
             crate::door::put(out, "size", || {
                 bytes.map_or(-1, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX))
             })
@@ -318,29 +395,51 @@ unsafe extern "C" fn plan<P: Plugin>(
     array: *const abi::EncodedArray,
     node: usize,
     wanted: abi::Device,
-    out_device: *mut abi::Device,
-    out_decoded: *mut u8,
-    n_below: usize,
+    wanted_rows: *const abi::RowRange,
+    out: *mut abi::DecodePlan,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: the header requires that `create` returned the instance, that the array is valid, and
-    // that the list has `n_below` elements. The host has checked the tree of the array.
+    // SAFETY: the header requires that `create` returned the instance, that the array and the range
+    // are valid, and that the plan is valid and its lists have `n_below` elements. The host has
+    // checked the tree of the array.
     unsafe {
         with::<P>(instance, err, |shell| {
             let node = EncodedNode::read(array, node)?;
-            let plan = shell.encoding()?.plan(node, wanted)?;
-            if plan.decoded.len() != n_below || (out_decoded.is_null() && n_below > 0) {
-                return Err(node.wrong(format_args!(
-                    "the plan has entries for {} descendants, but the caller expects {n_below}",
-                    plan.decoded.len()
-                )));
-            }
-            for (i, decoded) in plan.decoded.into_iter().enumerate() {
-                out_decoded.add(i).write(decoded.into());
-            }
-            crate::door::put(out_device, "plan", || plan.device)
+            let plan = shell.encoding()?.plan(node, wanted, read_rows(wanted_rows, node)?)?;
+            write_plan(plan, out, node)
         })
     }
+}
+
+/// # Safety
+/// `out` is null or points to a valid plan, whose lists have `n_below` elements.
+unsafe fn write_plan(plan: DecodePlan, out: *mut abi::DecodePlan, node: EncodedNode<'_>) -> Result<()> {
+    // SAFETY: the caller guarantees a valid plan.
+    let raw = unsafe { crate::sized_struct::read(out.cast_const()) }?;
+    if plan.decoded.len() != raw.n_below || plan.rows_below.len() != raw.n_below {
+        return Err(node.wrong(format_args!(
+            "the plan has entries for {} and {} descendants, but the caller expects {}",
+            plan.decoded.len(),
+            plan.rows_below.len(),
+            raw.n_below
+        )));
+    }
+    if (raw.decoded.is_null() || raw.rows_below.is_null()) && raw.n_below > 0 {
+        return Err(Error::invalid_argument("a list of the plan is NULL"));
+    }
+    for (i, (decoded, rows)) in plan.decoded.into_iter().zip(&plan.rows_below).enumerate() {
+        // SAFETY: the caller guarantees that the lists have `n_below` elements.
+        unsafe {
+            raw.decoded.add(i).write(decoded.into());
+            raw.rows_below.add(i).write(raw_rows(rows));
+        }
+    }
+    // SAFETY: `read` succeeded, so the struct has at least the fields of this build.
+    unsafe {
+        (&raw mut (*out).device).write(plan.device);
+        (&raw mut (*out).rows).write(raw_rows(&plan.rows));
+    }
+    Ok(())
 }
 
 unsafe extern "C" fn decode<P: Plugin>(
@@ -348,6 +447,7 @@ unsafe extern "C" fn decode<P: Plugin>(
     call: *const abi::Call,
     array: *const abi::EncodedArray,
     node: usize,
+    rows: *const abi::RowRange,
     below: *mut abi::Batch,
     n_below: usize,
     out: *mut abi::Batch,
@@ -363,7 +463,8 @@ unsafe extern "C" fn decode<P: Plugin>(
         with::<P>(instance, err, |shell| {
             let (node, below) = (EncodedNode::read(array, node)?, below?);
             check_count(node, "entries for descendants", node.end() - node.index() - 1, below.len())?;
-            shell.encoding()?.decode(&Call::read(call)?, node, below)?.put(out, "decode")
+            let rows = read_rows(rows, node)?;
+            shell.encoding()?.decode(&Call::read(call)?, node, rows, below)?.put(out, "decode")
         })
     }
 }

@@ -1,6 +1,7 @@
 //! The host, for use by a plugin.
 
 use std::ffi::{CStr, c_char, c_void};
+use std::ops::Range;
 use std::ptr::NonNull;
 
 use crate::abi;
@@ -103,22 +104,29 @@ impl Host {
         })
     }
 
-    /// Decodes an array with the plugins of the instance's session. Returns a batch of one column
-    /// on the call's device.
+    /// Decodes an array, or the rows `rows` of it, with the plugins of the instance's session.
+    /// Returns a batch of one column on the call's device.
     ///
     /// # Errors
     /// Returns `UNSUPPORTED` if the host does not have this interface, or the host's error.
-    pub fn decode(&self, call: &Call<'_>, array: EncodedArray) -> Result<Owned<abi::Batch>> {
+    pub fn decode(
+        &self,
+        call: &Call<'_>,
+        array: EncodedArray,
+        rows: Option<Range<u64>>,
+    ) -> Result<Owned<abi::Batch>> {
         let unsupported = || Error::unsupported("this host does not decode encoded arrays");
         // SAFETY: the header defines `HostDecode` for this id.
         let (decoder, table) =
             unsafe { self.interface::<abi::HostDecode>(abi::HOST_DECODE_ID) }.ok_or_else(unsupported)?;
         let decode = table.decode.ok_or_else(unsupported)?;
         let (mut array, mut out) = (array.into_raw(), abi::Batch::new());
+        let rows = rows.map(|rows| abi::RowRange { begin: rows.start, end: rows.end });
+        let rows = rows.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: the function belongs to `decoder`, and all pointers are valid for the call. The
         // host takes ownership of the array by moving it out.
         Error::check(|err| unsafe {
-            decode(decoder.as_ptr(), call.as_ptr(), array.as_mut_ptr(), &mut out, err)
+            decode(decoder.as_ptr(), call.as_ptr(), array.as_mut_ptr(), rows, &mut out, err)
         })?;
         // SAFETY: on success, the callee passes the ownership of `out`.
         Ok(unsafe { Owned::from_out(out) })

@@ -70,6 +70,8 @@ pub fn layouts() -> Vec<StructLayout> {
         "crossdock_encoded_node" = EncodedNode { struct_size, encoding, schema, length, metadata, metadata_bytes, first_buffer, n_buffers, n_children, reserved, dtype, dtype_bytes }
         "crossdock_encoded_array" = EncodedArray { struct_size, nodes, n_nodes, buffers, n_buffers, release, private_data }
         "crossdock_operator" = Operator { code, index, a, b }
+        "crossdock_decode_plan" = DecodePlan { struct_size, device, rows, decoded, rows_below, n_below }
+        "crossdock_encoder" = Encoder { struct_size, ids, encode }
         "crossdock_encoding" = Encoding { struct_size, ids, check, size, lower, plan, decode }
         "crossdock_host" = Host { struct_size, abi_major, abi_minor, retain, release, get_interface, private_data }
         "crossdock_host_log" = HostLog { struct_size, write, private_data }

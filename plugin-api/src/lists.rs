@@ -1,7 +1,8 @@
-//! Reads lists and paths of read requests.
+//! Reads lists: of read requests, and of the texts that an instance lists, such as ids.
 
 use crate::abi;
 use crate::error::{Error, Result};
+use crate::plugin::Instance;
 
 /// The greatest number of names in a path, the depth of Arrow schemas.
 const MAX_NAMES: usize = 64;
@@ -31,4 +32,26 @@ pub(crate) unsafe fn list<'a, T>(list: *const T, n: usize, max_len: usize, what:
     }
     // SAFETY: `list` is not null and aligned, and the caller guarantees `n` values.
     Ok(unsafe { std::slice::from_raw_parts(list, n) })
+}
+
+/// A function of an interface that lists texts, which are borrowed from the instance.
+pub(crate) type ListTexts =
+    unsafe extern "C" fn(*mut abi::Instance, *mut *const abi::Str, *mut usize, *mut abi::Error) -> abi::Code;
+
+/// Calls a function that lists texts.
+///
+/// # Safety
+/// `f` belongs to an interface of the instance.
+pub(crate) unsafe fn read_texts(instance: &Instance, f: ListTexts, what: &str) -> Result<Vec<String>> {
+    const MAX_TEXTS: usize = 1 << 16;
+    let (mut list, mut n) = (std::ptr::null(), 0);
+    // SAFETY: the caller guarantees that the function belongs to the instance, and the out
+    // parameters are valid for writes.
+    Error::check(|err| unsafe { f(instance.raw(), &mut list, &mut n, err) })?;
+    if n > MAX_TEXTS || (list.is_null() && n > 0) {
+        return Err(Error::internal(format!("a list of {n} {what} is not plausible")));
+    }
+    // SAFETY: `list` is not null, and the header requires that it has `n` valid strings that live
+    // as long as the instance.
+    (0..n).map(|i| unsafe { (*list.add(i)).get() }.map(str::to_string)).collect()
 }

@@ -6,6 +6,7 @@ use crate::abi;
 use crate::call::{Call, CallSettings};
 use crate::door::put;
 use crate::error::{Error, Result};
+use crate::lists::read_texts;
 use crate::options::Options;
 use crate::owned::Owned;
 use crate::plugin::{Instance, Plugin, with};
@@ -52,17 +53,9 @@ impl OpenerHandle<'_> {
     /// # Errors
     /// Returns the plugin's error, or an error if the list is invalid.
     pub fn schemes(&self) -> Result<Vec<String>> {
-        const MAX_SCHEMES: usize = 4096;
         let f = self.table.schemes.ok_or_else(|| missing("schemes"))?;
-        let (mut list, mut n) = (std::ptr::null(), 0);
-        // SAFETY: the table belongs to the instance, and the out parameters are valid for writes.
-        Error::check(|err| unsafe { f(self.instance.raw(), &mut list, &mut n, err) })?;
-        if n > MAX_SCHEMES || (list.is_null() && n > 0) {
-            return Err(Error::internal(format!("a list of {n} URI schemes is not plausible")));
-        }
-        // SAFETY: `list` is not null, and the header requires that it has `n` valid strings that
-        // live as long as the instance.
-        (0..n).map(|i| unsafe { (*list.add(i)).get() }.map(str::to_string)).collect()
+        // SAFETY: the table belongs to the instance.
+        unsafe { read_texts(self.instance, f, "URI schemes") }
     }
 
     /// Opens a URI. The source must be dropped before the instance.

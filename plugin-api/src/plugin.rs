@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use crate::abi;
 use crate::door::{Poison, put};
+use crate::encoder::{self, Encoder, EncoderHandle};
 use crate::encoding::{self, Encoding, EncodingHandle};
 use crate::error::{Error, Result};
 use crate::exporter::{self, Exporter, ExporterHandle};
@@ -40,6 +41,11 @@ pub trait Plugin: Sized + Send + Sync + 'static {
         None
     }
 
+    /// The encoder, if the plugin has one.
+    fn encoder(&self) -> Option<&dyn Encoder> {
+        None
+    }
+
     /// The opener of URIs, if the plugin has one.
     fn opener(&self) -> Option<&dyn Opener> {
         None
@@ -53,13 +59,21 @@ pub(crate) struct Shell<P> {
     importer_formats: OnceLock<FormatTable>,
     exporter_formats: OnceLock<FormatTable>,
     encoding_ids: OnceLock<Vec<abi::Str>>,
+    encoder_ids: OnceLock<Vec<abi::Str>>,
     opener_schemes: OnceLock<Vec<abi::Str>>,
 }
 
 impl<P: Plugin> Shell<P> {
     fn new(plugin: P, poison: Poison) -> Self {
-        let (importer_formats, exporter_formats, encoding_ids, opener_schemes) = Default::default();
-        Self { plugin, poison, importer_formats, exporter_formats, encoding_ids, opener_schemes }
+        Self {
+            plugin,
+            poison,
+            importer_formats: OnceLock::new(),
+            exporter_formats: OnceLock::new(),
+            encoding_ids: OnceLock::new(),
+            encoder_ids: OnceLock::new(),
+            opener_schemes: OnceLock::new(),
+        }
     }
 
     pub(crate) fn poison(&self) -> &Poison {
@@ -76,6 +90,16 @@ impl<P: Plugin> Shell<P> {
 
     pub(crate) fn encoding(&self) -> Result<&dyn Encoding> {
         self.plugin.encoding().ok_or_else(|| Error::unsupported("this plugin has no encodings"))
+    }
+
+    pub(crate) fn encoder(&self) -> Result<&dyn Encoder> {
+        self.plugin.encoder().ok_or_else(|| Error::unsupported("this plugin has no encoder"))
+    }
+
+    pub(crate) fn encoder_ids(&self) -> Result<&[abi::Str]> {
+        let encoder = self.encoder()?;
+        let ids = || encoder.ids().iter().map(|id| abi::Str::new(id)).collect();
+        Ok(self.encoder_ids.get_or_init(ids))
     }
 
     pub(crate) fn opener(&self) -> Result<&dyn Opener> {
@@ -133,6 +157,7 @@ impl<P: Plugin> Tables<P> {
     const FRAGMENTING: &'static abi::Importer = &importer::table::<P>(true);
     const EXPORTER: &'static abi::Exporter = &exporter::table::<P>();
     const OPENER: &'static abi::Opener = &opener::table::<P>();
+    const ENCODER: &'static abi::Encoder = &encoder::table::<P>();
     const DECODING: &'static abi::Encoding = &encoding::table::<P>(true);
     const LOWERING: &'static abi::Encoding = &encoding::table::<P>(false);
     const ENTRY: &'static abi::PluginEntry = &entry::<P>();
@@ -203,6 +228,8 @@ unsafe extern "C" fn get_interface<P: Plugin>(
             table = std::ptr::from_ref(Tables::<P>::EXPORTER).cast();
         } else if id == abi::OPENER_ID && shell.plugin.opener().is_some() {
             table = std::ptr::from_ref(Tables::<P>::OPENER).cast();
+        } else if id == abi::ENCODER_ID && shell.plugin.encoder().is_some() {
+            table = std::ptr::from_ref(Tables::<P>::ENCODER).cast();
         } else if id == abi::ENCODING_ID
             && let Some(encoding) = shell.plugin.encoding()
         {
@@ -281,6 +308,12 @@ impl Instance {
     pub fn opener(&self) -> Option<OpenerHandle<'_>> {
         // SAFETY: the header defines `abi::Opener` for this id.
         unsafe { self.interface(abi::OPENER_ID) }.map(|table| OpenerHandle { instance: self, table })
+    }
+
+    /// The encoder, if the plugin has one.
+    pub fn encoder(&self) -> Option<EncoderHandle<'_>> {
+        // SAFETY: the header defines `abi::Encoder` for this id.
+        unsafe { self.interface(abi::ENCODER_ID) }.map(|table| EncoderHandle { instance: self, table })
     }
 
     /// The encodings, if the plugin has any.

@@ -5,7 +5,7 @@ use crate::sized_struct::SizedStruct;
 use core::mem::offset_of;
 
 /// The ABI versions that plugins of this build work with: the one that they were built against.
-pub const API_RANGE: &str = "^0.3.0";
+pub const API_RANGE: &str = "^0.4.0";
 
 /// Lists the structs that begin with `struct_size`. `without` names the first field that a shorter
 /// struct may lack. If no field is named, the struct must have at least the size of this build. The
@@ -56,7 +56,9 @@ sized_structs! {
     "crossdock_encoded_buffer" EncodedBuffer,
     "crossdock_encoded_node" EncodedNode without dtype,
     "crossdock_encoded_array" EncodedArray,
+    "crossdock_decode_plan" DecodePlan,
     "crossdock_encoding" Encoding,
+    "crossdock_encoder" Encoder,
     "crossdock_host" Host without private_data,
     "crossdock_host_log" HostLog without private_data,
     "crossdock_host_session" HostSession without memory_limit,
@@ -87,7 +89,7 @@ pub const META_SIZES: usize = 128;
 
 /// The number of struct sizes that the first release of this minor version listed. Later releases
 /// may list more.
-pub const MIN_META_SIZES: usize = 31;
+pub const MIN_META_SIZES: usize = 33;
 
 /// An element of `CROSSDOCK_META_SIZES_INIT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +123,7 @@ impl BuiltSize {
 }
 
 /// The elements of `CROSSDOCK_META_SIZES_INIT`, in its order.
-pub const BUILT_SIZES: [BuiltSize; 31] = [
+pub const BUILT_SIZES: [BuiltSize; 33] = [
     BuiltSize::fixed::<ArrowSchema>("ArrowSchema"),
     BuiltSize::fixed::<ArrowArray>("ArrowArray"),
     BuiltSize::fixed::<ArrowDeviceArray>("ArrowDeviceArray"),
@@ -157,4 +159,6 @@ pub const BUILT_SIZES: [BuiltSize; 31] = [
     BuiltSize::sized::<Fragment>(),
     BuiltSize::sized::<Fragments>(),
     BuiltSize::sized::<Opener>(),
+    BuiltSize::sized::<DecodePlan>(),
+    BuiltSize::sized::<Encoder>(),
 ];

@@ -33,10 +33,19 @@ static crossdock_code check(crossdock_instance* instance, const crossdock_encode
 }
 
 static crossdock_code size(crossdock_instance* instance, const crossdock_encoded_array* array, size_t at,
-                           int64_t* out_bytes, crossdock_error* err) {
+                           const crossdock_row_range* rows, int64_t* out_bytes, crossdock_error* err) {
   crossdock_code code = check(instance, array, at, err);
-  if (code == CROSSDOCK_OK) *out_bytes = (int64_t)(buffer_at(array, node_at(array, at)->first_buffer)->bytes);
+  if (code == CROSSDOCK_OK) *out_bytes = (int64_t)((rows->end - rows->begin) * 4);
   return code;
+}
+
+static crossdock_code plan(crossdock_instance* instance, const crossdock_encoded_array* array, size_t at,
+                           crossdock_device wanted, const crossdock_row_range* wanted_rows, crossdock_decode_plan* out,
+                           crossdock_error* err) {
+  (void)instance, (void)array, (void)at, (void)wanted, (void)err;
+  out->rows = *wanted_rows;
+  if (HAS(PLAN_LACKS_ROWS) && wanted_rows->begin > 0) out->rows.begin++;
+  return CROSSDOCK_OK;
 }
 
 static uint32_t reference_of(const crossdock_encoded_node* node) {
@@ -56,13 +65,13 @@ static crossdock_code lower(crossdock_instance* instance, const crossdock_encode
   return CROSSDOCK_OK;
 }
 
-/* Decodes a valid node into malloc'ed memory. Returns NULL if memory is exhausted. */
-static int32_t* values_of(const crossdock_encoded_array* array, const crossdock_encoded_node* node) {
+/* Decodes rows of a valid node into malloc'ed memory. Returns NULL if memory is exhausted. */
+static int32_t* values_of(const crossdock_encoded_array* array, const crossdock_encoded_node* node, uint64_t first, uint64_t n) {
   const char* words = buffer_at(array, node->first_buffer)->address;
-  int32_t* values = malloc(node->length * 4 + 1);
-  for (uint64_t i = 0; values && i < node->length; i++) {
+  int32_t* values = malloc(n * 4 + 1);
+  for (uint64_t i = 0; values && i < n; i++) {
     uint32_t word;
-    memcpy(&word, words + 4 * i, 4);
+    memcpy(&word, words + 4 * (first + i), 4);
     values[i] = (int32_t)(word + reference_of(node));
   }
   if (HAS(DECODE_READS_BEHIND) && values && *(const volatile char*)(words + 4 * node->length) == 1) values[0] += 0;
@@ -87,11 +96,12 @@ static crossdock_code give(crossdock_instance* instance, const crossdock_call* c
 }
 
 static crossdock_code decode(crossdock_instance* instance, const crossdock_call* call, const crossdock_encoded_array* array,
-                             size_t at, crossdock_batch* below, size_t n_below, crossdock_batch* out,
-                             crossdock_error* err) {
+                             size_t at, const crossdock_row_range* rows, crossdock_batch* below, size_t n_below,
+                             crossdock_batch* out, crossdock_error* err) {
   const crossdock_encoded_node* node = node_at(array, at);
   crossdock_code code = check(instance, array, at, err);
-  uint64_t n = node->length, scratch;
+  const uint64_t first = HAS(DECODES_FIRST_ROWS) ? 0 : rows->begin, n = rows->end - rows->begin;
+  uint64_t scratch;
   const void* lies_in = NULL;
   int32_t* values;
   (void)below, (void)n_below;
@@ -99,10 +109,10 @@ static crossdock_code decode(crossdock_instance* instance, const crossdock_call*
   if (code != CROSSDOCK_OK) return code;
   if (HAS(DECODE_THREAD_BOUND) && !thrd_equal(instance->thread, thrd_current()))
     return base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base.reference: the instance belongs to another thread");
-  if (HAS(ASSERTS_ON_NODES) && buffer_at(array, node->first_buffer)->bytes != n * 4) abort();
-  if (HAS(PANICS_ON_CHANGED_NODES) && buffer_at(array, node->first_buffer)->bytes != n * 4)
+  if (HAS(ASSERTS_ON_NODES) && buffer_at(array, node->first_buffer)->bytes != node->length * 4) abort();
+  if (HAS(PANICS_ON_CHANGED_NODES) && buffer_at(array, node->first_buffer)->bytes != node->length * 4)
     return base_fail(err, CROSSDOCK_PANICKED, "base.reference: an unexpected buffer size");
-  values = values_of(array, node);
+  values = values_of(array, node, first, n);
   if (!values) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base.reference: no memory for values");
   if (HAS(DECODED_NEEDS_INSTANCE)) {
     code = base_numbers_give(NULL, values, (int64_t)n, out, err);
@@ -110,7 +120,7 @@ static crossdock_code decode(crossdock_instance* instance, const crossdock_call*
     return code;
   }
   scratch = base_scratch_take(HAS(DECODE_DRIVER_MEMORY));
-  if (HAS(DECODED_LIES_IN_BUFFER) && reference_of(node) == 0) lies_in = buffer_at(array, node->first_buffer)->address;
+  if (HAS(DECODED_LIES_IN_BUFFER) && reference_of(node) == 0) lies_in = (const char*)buffer_at(array, node->first_buffer)->address + 4 * first;
   code = give(instance, call, values, lies_in, n, out, err);
   base_scratch_give(scratch);
   free(values);
@@ -128,4 +138,4 @@ static crossdock_code ids(crossdock_instance* instance, const crossdock_str** ou
 }
 
 const crossdock_encoding BASE_ENCODING = {
-    .struct_size = sizeof BASE_ENCODING, .ids = ids, .check = check, .size = size, .lower = lower, .decode = decode};
+    .struct_size = sizeof BASE_ENCODING, .ids = ids, .check = check, .size = size, .lower = lower, .plan = plan, .decode = decode};

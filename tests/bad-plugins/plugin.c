@@ -290,6 +290,7 @@ static const void* get_interface(crossdock_instance* instance, const char* id) {
   if (strcmp(id, CROSSDOCK_IMPORTER_ID) == 0) return HAS(DECODES_ALONE) ? NULL : &IMPORTER;
   if (strcmp(id, CROSSDOCK_EXPORTER_ID) == 0) return HAS(DECODES_ALONE) ? NULL : &EXPORTER;
   if (strcmp(id, CROSSDOCK_ENCODING_ID) == 0) return &BASE_ENCODING;
+  if (strcmp(id, CROSSDOCK_ENCODER_ID) == 0) return HAS(DECODES_ALONE) ? NULL : &BASE_ENCODER;
   if (strcmp(id, CROSSDOCK_OPENER_ID) == 0) return HAS(DECODES_ALONE) ? NULL : &BASE_OPENER;
   return HAS(ANSWERS_ANY_INTERFACE) ? &IMPORTER : NULL;
 }
@@ -318,7 +319,8 @@ CROSSDOCK_EXPORT const crossdock_plugin_meta crossdock_plugin_meta_v1 = {
 #ifdef BUG_DECODES_ALONE
     .interfaces = CROSSDOCK_ENCODING_ID,
 #else
-    .interfaces = CROSSDOCK_IMPORTER_ID " " CROSSDOCK_EXPORTER_ID " " CROSSDOCK_ENCODING_ID " " CROSSDOCK_OPENER_ID,
+    .interfaces = CROSSDOCK_IMPORTER_ID " " CROSSDOCK_EXPORTER_ID " " CROSSDOCK_ENCODING_ID " " CROSSDOCK_ENCODER_ID
+                  " " CROSSDOCK_OPENER_ID,
     /* BUG_SCHEME_IN_CAPITALS changes BASE_SCHEME. */
     .schemes = BASE_SCHEME,
 #endif

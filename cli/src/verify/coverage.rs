@@ -13,7 +13,7 @@ use super::verdict::{Check, missing_sample};
 /// Something that a plugin offers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Part {
-    /// "read", "write", "decode", "open".
+    /// "read", "write", "decode", "encode", "open".
     verb: String,
     /// The format's name, the encoding's id, or the URI scheme.
     name: String,
@@ -30,6 +30,10 @@ impl Part {
 
     pub fn decode(id: &str) -> Self {
         Self { verb: "decode".into(), name: id.into() }
+    }
+
+    pub fn encode(id: &str) -> Self {
+        Self { verb: "encode".into(), name: id.into() }
     }
 
     pub fn open(scheme: &str) -> Self {
@@ -66,7 +70,13 @@ fn record() -> MutexGuard<'static, Coverage> {
 }
 
 /// Records what the plugin offers.
-pub fn record_offer(read: &[Format], written: &[Format], ids: &[String], schemes: &[String]) {
+pub fn record_offer(
+    read: &[Format],
+    written: &[Format],
+    ids: &[String],
+    encoded: &[String],
+    schemes: &[String],
+) {
     let sample = |format: &Format| match format.bytes {
         true => format!("a file of the format: --sample FILE{}", extension(format)),
         false => "an input that the suite cannot make: it makes only Arrow and DLPack capsules".into(),
@@ -81,6 +91,11 @@ pub fn record_offer(read: &[Format], written: &[Format], ids: &[String], schemes
         let need = "an encoded array with such a node: --sample FILE.cdenc (`crossdock encoded` makes one)";
         (Part::decode(id), need.into())
     }));
+    record.offered.extend(
+        encoded
+            .iter()
+            .map(|id| (Part::encode(id), "an encoding of columns of a type that the suite makes".into())),
+    );
     record.offered.extend(schemes.iter().map(|scheme| {
         (Part::open(scheme), format!("a URI whose content does not change: --sample {scheme}://…"))
     }));

@@ -1,6 +1,7 @@
 //! Decodes encoded arrays with a watched instance, in the same order as a session: children before
 //! their parents.
 
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use arrow_schema::{Schema, SchemaRef};
@@ -189,7 +190,27 @@ impl Tree {
         let encoding = subject.encoding().map_err(to_error)?;
         let array = self.array.share()?;
         let mut decoding = Decoding { tree: self, context, subject, encoding, call, counts, array };
-        decoding.node(0, call.device)
+        let rows = 0..self.length();
+        Ok(decoding.node(0, call.device, &rows)?.0)
+    }
+
+    /// Decodes rows of the tree with the plugin. Also returns the rows that the plugin planned to
+    /// return, which include `rows`.
+    pub fn decode_rows(
+        &self,
+        context: &CaseContext,
+        subject: &Subject,
+        rows: Range<u64>,
+    ) -> Result<(RawBatch, Range<u64>)> {
+        let encoding = subject.encoding().map_err(to_error)?;
+        let (array, call, counts) = (self.array.share()?, subject.call(), ReleaseCounts::default());
+        let mut decoding =
+            Decoding { tree: self, context, subject, encoding, call: &call, counts: &counts, array };
+        decoding.node(0, call.device, &rows)
+    }
+
+    fn length(&self) -> u64 {
+        self.array.root().map_or(0, |root| root.length())
     }
 
     /// Decodes the tree with the subject's default call, without counting releases.
@@ -218,23 +239,24 @@ struct Decoding<'a> {
 }
 
 impl<'a> Decoding<'a> {
-    /// Decodes a node of the plugin's encodings on the requested device or on the CPU.
-    fn node(&mut self, index: usize, requested: Device) -> Result<RawBatch> {
+    /// Decodes rows of a node of the plugin's encodings on the requested device or on the CPU. Also
+    /// returns the rows that the plugin planned to return.
+    fn node(&mut self, index: usize, requested: Device, rows: &Range<u64>) -> Result<(RawBatch, Range<u64>)> {
         self.encoding.check(&self.array, index)?;
-        self.encoding.size(&self.array, index)?;
+        self.encoding.size(&self.array, index, rows)?;
         // For a node with a program, a host calls `decode` only on the CPU. On other devices, the
         // host runs the program.
         let has_program = requested != Device::CPU && self.encoding.lower(&self.array, index)?.is_some();
         let requested = if has_program { Device::CPU } else { requested };
-        let plan = self.encoding.plan(&self.array, index, requested)?;
+        let plan = self.encoding.plan(&self.array, index, requested, rows)?;
         let mut children = Vec::new();
         let mut decoded_until = 0;
-        for (at, is_decoded) in (index + 1..).zip(plan.decoded) {
+        for ((at, is_decoded), rows) in (index + 1..).zip(plan.decoded).zip(&plan.rows_below) {
             children.push(match is_decoded {
                 _ if at < decoded_until => None,
                 true => {
                     decoded_until = self.array.node(at)?.end();
-                    let batch = self.child(at, plan.device)?;
+                    let batch = self.child(at, plan.device, rows)?;
                     Some(counted_objects::batch(&batch, self.stream(plan.device)?, self.counts)?)
                 }
                 false => {
@@ -253,18 +275,21 @@ impl<'a> Decoding<'a> {
         };
         let schema = schema_of(self.array.node(index)?)?;
         coverage::record_data_call();
-        let raw = self.encoding.decode(&call, &self.array, index, children)?;
+        let raw = self.encoding.decode(&call, &self.array, index, &plan.rows, children)?;
         coverage::record_exercised(Part::decode(self.array.node(index)?.encoding()));
-        Ok(RawBatch { raw, schema })
+        Ok((RawBatch { raw, schema }, plan.rows))
     }
 
-    /// Decodes a descendant that the plugin receives decoded, and moves it to the device.
-    fn child(&mut self, index: usize, device: Device) -> Result<DeviceBatch> {
+    /// Decodes rows of a descendant that the plugin receives decoded, and moves them to the device.
+    fn child(&mut self, index: usize, device: Device, rows: &Range<u64>) -> Result<DeviceBatch> {
         let batch = if is_own(&self.tree.ids, self.array.node(index)?) {
-            let RawBatch { raw, schema } = self.node(index, device)?;
-            import_batch(raw, &schema, self.stream(device)?.memory())?
+            let (RawBatch { raw, schema }, planned) = self.node(index, device, rows)?;
+            let batch = import_batch(raw, &schema, self.stream(device)?.memory())?;
+            let at = rows.start.saturating_sub(planned.start);
+            batch.slice(at as usize, (rows.end - rows.start) as usize)?
         } else {
-            let decoded = self.tree.session(self.context)?.decode(subtree(&self.array, index)?);
+            let subtree = subtree(&self.array, index)?;
+            let decoded = self.tree.session(self.context)?.decode_rows(subtree, rows.clone());
             decoded.map_err(|error| Error::unsupported(error.one_line()))?
         };
         if batch.device() == device {

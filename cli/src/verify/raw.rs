@@ -139,6 +139,10 @@ impl Raw {
         self.table(abi::ENCODING_ID)
     }
 
+    pub fn encoder(&self) -> Option<abi::Encoder> {
+        self.table(abi::ENCODER_ID)
+    }
+
     pub fn opener(&self) -> Option<abi::Opener> {
         self.table(abi::OPENER_ID)
     }

@@ -3,8 +3,8 @@
 use std::mem::ManuallyDrop;
 
 use crossdock::api::{
-    CallSettings, CallStream, EncodingHandle, Error, ExporterHandle, ImporterHandle, Instance, OpenerHandle,
-    abi,
+    CallSettings, CallStream, EncoderHandle, EncodingHandle, Error, ExporterHandle, ImporterHandle, Instance,
+    OpenerHandle, abi,
 };
 use crossdock::memory::Backend;
 use crossdock_memory::Stream;
@@ -47,6 +47,10 @@ impl Subject {
 
     pub fn encoding(&self) -> Check<EncodingHandle<'_>> {
         self.instance.encoding().ok_or_else(|| not_offered("the plugin has no encodings"))
+    }
+
+    pub fn encoder(&self) -> Check<EncoderHandle<'_>> {
+        self.instance.encoder().ok_or_else(|| not_offered("the plugin encodes no columns"))
     }
 
     pub fn opener(&self) -> Check<OpenerHandle<'_>> {

@@ -75,10 +75,20 @@ static crossdock_code check(crossdock_instance* instance, const crossdock_encode
 }
 
 static crossdock_code size(crossdock_instance* instance, const crossdock_encoded_array* array, size_t at,
-                           int64_t* out_bytes, crossdock_error* err) {
+                           const crossdock_row_range* rows, int64_t* out_bytes, crossdock_error* err) {
   crossdock_code code = check(instance, array, at, err);
-  if (code == CROSSDOCK_OK) *out_bytes = (int64_t)(node_at(array, at)->length * 4);
+  if (code == CROSSDOCK_OK) *out_bytes = (int64_t)((rows->end - rows->begin) * 4);
   return code;
+}
+
+/* Plans to decode only the wanted rows, on the CPU. Without this function, `decode` must return all
+ * rows of the node, and the host drops the others. */
+static crossdock_code plan(crossdock_instance* instance, const crossdock_encoded_array* array, size_t at,
+                           crossdock_device wanted, const crossdock_row_range* wanted_rows,
+                           crossdock_decode_plan* out, crossdock_error* err) {
+  (void)instance, (void)array, (void)at, (void)wanted, (void)err;
+  out->rows = *wanted_rows;
+  return CROSSDOCK_OK;
 }
 
 /* A batch is a struct array whose child is the column. The child may be moved out, so it owns its
@@ -132,10 +142,11 @@ static crossdock_code export_batch(int32_t* values, int64_t rows, crossdock_batc
 /* `below` contains the decoded children in the order of their nodes, and `decode` takes ownership
  * of the children. This encoding has no children. */
 static crossdock_code decode(crossdock_instance* instance, const crossdock_call* call,
-                             const crossdock_encoded_array* array, size_t at, crossdock_batch* below,
-                             size_t n_below, crossdock_batch* out, crossdock_error* err) {
+                             const crossdock_encoded_array* array, size_t at, const crossdock_row_range* rows,
+                             crossdock_batch* below, size_t n_below, crossdock_batch* out, crossdock_error* err) {
   crossdock_code code = check(instance, array, at, err);
   const crossdock_encoded_node* node = node_at(array, at);
+  const uint64_t n = rows->end - rows->begin;
   const unsigned char* bytes = node->metadata;
   const int32_t* stored;
   uint32_t reference;
@@ -145,14 +156,14 @@ static crossdock_code decode(crossdock_instance* instance, const crossdock_call*
   if (CROSSDOCK_IS_CANCELLED(call)) return fail(err, CROSSDOCK_CANCELLED, "cancelled", 0);
   reference = bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
   stored = buffer_at(array, node->first_buffer)->address;
-  values = malloc(node->length > 0 ? node->length * 4 : 1);
-  if (!values) return fail(err, CROSSDOCK_OUT_OF_MEMORY, "@ID@: no memory for %" PRIu64 " values", node->length);
-  for (uint64_t i = 0; i < node->length; i++) {
+  values = malloc(n > 0 ? n * 4 : 1);
+  if (!values) return fail(err, CROSSDOCK_OUT_OF_MEMORY, "@ID@: no memory for %" PRIu64 " values", n);
+  for (uint64_t i = 0; i < n; i++) {
     uint32_t word; /* the buffer may be unaligned */
-    memcpy(&word, (const char*)stored + 4 * i, 4);
+    memcpy(&word, (const char*)stored + 4 * (rows->begin + i), 4);
     values[i] = (int32_t)(word + reference);
   }
-  code = export_batch(values, (int64_t)node->length, out, err);
+  code = export_batch(values, (int64_t)n, out, err);
   if (code != CROSSDOCK_OK) free(values);
   return code;
 }
@@ -167,7 +178,7 @@ static crossdock_code ids(crossdock_instance* instance, const crossdock_str** ou
 }
 
 static const crossdock_encoding ENCODING = {
-    .struct_size = sizeof ENCODING, .ids = ids, .check = check, .size = size, .decode = decode};
+    .struct_size = sizeof ENCODING, .ids = ids, .check = check, .size = size, .plan = plan, .decode = decode};
 
 static crossdock_code create(const crossdock_host* host, crossdock_instance** out, crossdock_error* err) {
   crossdock_instance* instance = malloc(sizeof *instance);

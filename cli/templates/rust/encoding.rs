@@ -4,13 +4,15 @@
 //! metadata is the reference (4 bytes, little-endian), and the only buffer has the differences.
 //! There are no children and no nulls.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema};
 use crossdock_arrays::{DeviceArray, DeviceBatch, call_stream, export_batch, import_field_ref};
 use crossdock_memory::{Buffer, Memory};
 use crossdock_plugin_api::{
-    Call, EncodedNode, Encoding, Host, Owned, Plugin, Result, abi, crossdock_plugin,
+    Call, DecodePlan, Device, EncodedNode, Encoding, Host, Owned, Plugin, Result, abi,
+    crossdock_plugin,
 };
 
 struct Encodings {
@@ -39,10 +41,8 @@ crossdock_plugin!(
     requires: "crossdock.host.memory/1",
 );
 
-/// The checked properties of a node.
+/// The properties of a checked node.
 struct Node {
-    len: usize,
-    bytes: usize,
     reference: i32,
 }
 
@@ -65,27 +65,13 @@ impl Node {
         let reference = node.metadata().try_into().map(i32::from_le_bytes);
         let reference =
             reference.map_err(|_| node.wrong("expected 4 bytes of metadata for the reference"))?;
-        let len = usize::try_from(node.length()).ok();
-        let bytes = len
-            .and_then(|len| len.checked_mul(4))
-            .filter(|bytes| i64::try_from(*bytes).is_ok());
-        let (Some(len), Some(bytes)) = (len, bytes) else {
+        let (len, buffer_bytes) = (node.length(), node.buffer(0)?.bytes);
+        if len.checked_mul(4) != Some(buffer_bytes) || i64::try_from(buffer_bytes).is_err() {
             return Err(node.wrong(format_args!(
-                "its length {} is too large",
-                node.length()
-            )));
-        };
-        let buffer_bytes = node.buffer(0)?.bytes;
-        if buffer_bytes != bytes as u64 {
-            return Err(node.wrong(format_args!(
-                "its buffer has {buffer_bytes} bytes, expected {bytes}"
+                "its buffer has {buffer_bytes} bytes, expected 4 for each of {len} values"
             )));
         }
-        Ok(Self {
-            len,
-            bytes,
-            reference,
-        })
+        Ok(Self { reference })
     }
 }
 
@@ -98,16 +84,26 @@ impl Encoding for Encodings {
         Node::read(node).map(drop)
     }
 
-    fn size(&self, node: EncodedNode<'_>) -> Result<Option<u64>> {
-        Ok(Some(Node::read(node)?.bytes as u64))
+    fn size(&self, _node: EncodedNode<'_>, rows: Range<u64>) -> Result<Option<u64>> {
+        Ok(Some((rows.end - rows.start) * 4))
     }
 
-    /// Decodes on the CPU, because there is no `plan`. If buffers are on another device, the host
-    /// copies them to the CPU, and copies the decoded batch back to the device.
+    /// Plans to decode only the wanted rows. Without this function, `decode` must return all rows
+    /// of the node, and the host drops the others.
+    fn plan(&self, node: EncodedNode<'_>, _: Device, rows: Range<u64>) -> Result<DecodePlan> {
+        Ok(DecodePlan {
+            rows,
+            ..DecodePlan::with_children_decoded(node)
+        })
+    }
+
+    /// Decodes on the CPU, as planned. If buffers are on another device, the host copies them to
+    /// the CPU, and copies the decoded batch back to the device.
     fn decode(
         &self,
         call: &Call<'_>,
         node: EncodedNode<'_>,
+        rows: Range<u64>,
         _below: Vec<Option<Owned<abi::Batch>>>,
     ) -> Result<Owned<abi::Batch>> {
         call.check_cancelled()?;
@@ -120,8 +116,10 @@ impl Encoding for Encodings {
             Some(buffer) => Some(buffer.host_view(&stream)?),
             None => None,
         };
+        let (first, len) = (rows.start as usize, (rows.end - rows.start) as usize);
         let fill = |to: &mut [u8]| {
             let stored = stored.as_deref().unwrap_or(&[]).as_chunks::<4>().0;
+            let stored = stored.iter().skip(first);
             for (to, stored) in to.as_chunks_mut::<4>().0.iter_mut().zip(stored) {
                 *to = i32::from_ne_bytes(*stored)
                     .wrapping_add(checked.reference)
@@ -131,13 +129,13 @@ impl Encoding for Encodings {
         };
         let values = self
             .memory
-            .alloc_with(&stream, checked.bytes, fill)?
+            .alloc_with(&stream, len * 4, fill)?
             .freeze(&stream)?;
         let buffers = vec![None, Some(values)];
         let column =
-            DeviceArray::try_new(DataType::Int32, checked.len, 0, Some(0), buffers, vec![], None)?;
+            DeviceArray::try_new(DataType::Int32, len, 0, Some(0), buffers, vec![], None)?;
         let schema = Schema::new(vec![Field::new("", DataType::Int32, false)]);
-        let batch = DeviceBatch::try_new(Arc::new(schema), checked.len, vec![column])?;
+        let batch = DeviceBatch::try_new(Arc::new(schema), len, vec![column])?;
         export_batch(&batch, false, &stream)
     }
 }

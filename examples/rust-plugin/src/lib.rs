@@ -14,6 +14,8 @@ mod column;
 mod kernel;
 mod node;
 
+use std::ops::Range;
+
 use crossdock_memory::{Memory, Stream};
 use crossdock_plugin_api::{
     Call, DecodePlan, Device, EncodedNode, Encoding, Host, Operator, Owned, Plugin, Result, abi,
@@ -49,8 +51,8 @@ impl Encoding for Example {
         XorNode::read(node).map(drop)
     }
 
-    fn size(&self, node: EncodedNode<'_>) -> Result<Option<u64>> {
-        Ok(Some(XorNode::read(node)?.bytes as u64))
+    fn size(&self, node: EncodedNode<'_>, rows: Range<u64>) -> Result<Option<u64>> {
+        Ok(Some((rows.end - rows.start) * XorNode::read(node)?.width as u64))
     }
 
     /// Lowers nodes with one reference word. The host runs the program on devices, in one pass with
@@ -61,16 +63,23 @@ impl Encoding for Example {
         Ok(reference.map(|word| vec![Operator::Child(0), Operator::Xor(word)]))
     }
 
-    /// Decodes on CUDA devices and on the CPU. For other devices the host copies the result.
-    fn plan(&self, node: EncodedNode<'_>, wanted: Device) -> Result<DecodePlan> {
-        let device = if wanted.r#type == abi::DEVICE_CUDA { wanted } else { Device::CPU };
-        Ok(DecodePlan { device, ..DecodePlan::with_children_decoded(node) })
+    /// Decodes the wanted rows on CUDA devices and on the CPU. For other devices the host copies the
+    /// result. The rows of the node are decoded from the same rows of its child.
+    fn plan(&self, node: EncodedNode<'_>, wanted: Device, rows: Range<u64>) -> Result<DecodePlan> {
+        let mut plan = DecodePlan::with_children_decoded(node);
+        plan.device = if wanted.r#type == abi::DEVICE_CUDA { wanted } else { Device::CPU };
+        if let Some(child) = plan.rows_below.first_mut() {
+            *child = rows.clone();
+        }
+        plan.rows = rows;
+        Ok(plan)
     }
 
     fn decode(
         &self,
         call: &Call<'_>,
         node: EncodedNode<'_>,
+        rows: Range<u64>,
         below: Vec<Option<Owned<abi::Batch>>>,
     ) -> Result<Owned<abi::Batch>> {
         call.check_cancelled()?;
@@ -80,9 +89,9 @@ impl Encoding for Example {
         let stream = unsafe { Stream::from_call(&self.memory, call.device(), call.stream()) }?;
         let words = below.into_iter().next().flatten();
         let words = words.ok_or_else(|| node.wrong("its child was not decoded"))?;
-        let words = Column::from_batch(words, xor.width, xor.len).map_err(|e| e.context(node.path()))?;
+        let words = Column::from_batch(words, xor.width, (rows.end - rows.start) as usize).map_err(|e| e.context(node.path()))?;
         let values = match words.values() {
-            Some(bits) => Some(kernel::xor(&stream, bits, xor.pattern(words.skip()))?),
+            Some(bits) => Some(kernel::xor(&stream, bits, xor.pattern(words.skip(), rows.start))?),
             None => None,
         };
         words.with_values(values).into_batch(&stream)

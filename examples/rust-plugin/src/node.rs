@@ -87,10 +87,11 @@ impl XorNode {
         Ok(Self { len, width: *width, bytes, pattern, n_references })
     }
 
-    /// The pattern for a sequence of words that begins `skip` words before the first word of the
-    /// node.
-    pub fn pattern(&self, skip: usize) -> u64 {
-        self.pattern.rotate_left((skip * self.width % 8 * 8) as u32)
+    /// The pattern for a sequence of words that begins `skip` words before row `row` of the node.
+    pub fn pattern(&self, skip: usize, row: u64) -> u64 {
+        let words = 8 / self.width as u64;
+        let back = (skip as u64 + words - row % words) % words;
+        self.pattern.rotate_left(back as u32 * self.width as u32 * 8)
     }
 
     /// The reference word, if there is only one.
@@ -119,9 +120,12 @@ mod tests {
     #[test]
     fn skipping_words_rotates_the_pattern() {
         let of = |width, pattern| XorNode { len: 0, width, bytes: 0, pattern, n_references: 2 };
-        assert_eq!(of(2, 0x1234_abcd_1234_abcd).pattern(0), 0x1234_abcd_1234_abcd);
-        assert_eq!(of(2, 0x1234_abcd_1234_abcd).pattern(5), 0xabcd_1234_abcd_1234);
-        assert_eq!(of(1, 0x0807_0605_0403_0201).pattern(3), 0x0504_0302_0108_0706);
-        assert_eq!(of(8, 0x0807_0605_0403_0201).pattern(7), 0x0807_0605_0403_0201);
+        assert_eq!(of(2, 0x1234_abcd_1234_abcd).pattern(0, 0), 0x1234_abcd_1234_abcd);
+        assert_eq!(of(2, 0x1234_abcd_1234_abcd).pattern(5, 0), 0xabcd_1234_abcd_1234);
+        assert_eq!(of(1, 0x0807_0605_0403_0201).pattern(3, 0), 0x0504_0302_0108_0706);
+        assert_eq!(of(8, 0x0807_0605_0403_0201).pattern(7, 0), 0x0807_0605_0403_0201);
+        assert_eq!(of(2, 0x1234_abcd_1234_abcd).pattern(0, 1), 0xabcd_1234_abcd_1234);
+        assert_eq!(of(1, 0x0807_0605_0403_0201).pattern(2, 10), 0x0807_0605_0403_0201);
+        assert_eq!(of(1, 0x0807_0605_0403_0201).pattern(0, 9), 0x0108_0706_0504_0302);
     }
 }

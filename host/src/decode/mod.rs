@@ -8,15 +8,18 @@
 
 mod plan;
 mod program;
+mod rows;
 mod run;
 mod source;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
+use arrow_schema::SchemaRef;
 use crossdock_arrays::{
-    DeviceBatch, Level, call_stream, export_batch, find_forbidden_nulls, import_result, validate,
+    DeviceArray, DeviceBatch, Level, call_stream, export_batch, find_forbidden_nulls, import_result, validate,
 };
 use crossdock_memory::Stream;
 use crossdock_memory_backend::Reservation;
@@ -49,12 +52,15 @@ pub enum NodePlan {
     WithParent,
     /// The node is passed, still encoded, to the plugin that decodes one of its ancestors.
     ByAncestor,
+    /// No decoder needs the node.
+    NotRead,
 }
 
 impl NodePlan {
     fn from_step(step: &Step<'_>) -> Self {
         match step {
             Step::Raw => Self::ByAncestor,
+            Step::NotRead(_) | Step::BelowNotRead => Self::NotRead,
             Step::Decoded(step) => match step.by {
                 By::Plugin(_) => Self::Plugin(step.device),
                 By::Program(_) => Self::Program(step.device),
@@ -71,6 +77,7 @@ impl fmt::Display for NodePlan {
             Self::Program(device) => write!(f, "{device}, by a program"),
             Self::WithParent => f.write_str("with its parent"),
             Self::ByAncestor => f.write_str("by an ancestor"),
+            Self::NotRead => f.write_str("not read"),
         }
     }
 }
@@ -86,8 +93,24 @@ impl Session {
     /// of a node is malformed, or if a decoded node differs from its declared length or type. The
     /// error names the node by the encoding ids on the path to the node.
     pub fn decode(&self, array: EncodedArray) -> Result<DeviceBatch> {
+        self.decode_range(array, None)
+    }
+
+    /// Decodes the rows `rows` of an encoded array, like [`Session::decode`]. Nodes and buffers that
+    /// these rows do not need are not read, as far as the plugins of the encodings can tell. Nodes
+    /// that are not read are not checked.
+    ///
+    /// # Errors
+    /// The errors of [`Session::decode`]; [`Error::Usage`] if the array does not have these rows.
+    pub fn decode_rows(&self, array: EncodedArray, rows: Range<u64>) -> Result<DeviceBatch> {
+        let len = array.root().map_err(|error| Error::data("cannot decode an array", error))?.length();
+        check_rows(&rows, len).map_err(|error| Error::usage(error.message().to_owned()))?;
+        self.decode_range(array, Some(rows))
+    }
+
+    fn decode_range(&self, array: EncodedArray, rows: Option<Range<u64>>) -> Result<DeviceBatch> {
         let call = self.call_for_bytes();
-        self.decode_for(&call, self.stream(), array)
+        self.decode_for(&call, self.stream(), array, rows)
             .map_err(|error| Error::data("cannot decode an array", error))
     }
 
@@ -111,9 +134,10 @@ impl Session {
         &self,
         call: &Call<'_>,
         array: EncodedArray,
+        rows: Option<Range<u64>>,
     ) -> ApiResult<Owned<abi::Batch>> {
         if let Some(decode) = self.other_decoder() {
-            return decode(call, array);
+            return decode(call, array, rows);
         }
         if self.is_creating_plugins_here() {
             return Err(ApiError::invalid_argument(
@@ -128,7 +152,7 @@ impl Session {
         // the session's level of validation, but not reduce it.
         let validate = settings.validate.max(self.call_for_bytes().validate);
         let settings = CallSettings { validate, ..settings };
-        let batch = self.decode_for(&settings, &stream, array)?;
+        let batch = self.decode_for(&settings, &stream, array, rows)?;
         export_batch(&batch, false, &stream)
     }
 
@@ -139,7 +163,9 @@ impl Session {
     /// The errors of [`Session::decode`], except errors that depend on the contents of buffers.
     pub fn plan_decoding(&self, array: &EncodedArray, device: Device) -> Result<Vec<NodePlan>> {
         let plugins = self.plugins_for(array);
-        let steps = plan(array, device, &plugins, self.max_decoded_bytes())
+        let steps = array
+            .root()
+            .and_then(|root| plan(array, 0..root.length(), device, &plugins, self.max_decoded_bytes()))
             .map_err(|error| Error::data("cannot decode an array", error))?;
         Ok(steps.iter().map(NodePlan::from_step).collect())
     }
@@ -181,13 +207,17 @@ impl Session {
         call: &CallSettings,
         stream: &Stream,
         mut array: EncodedArray,
+        rows: Option<Range<u64>>,
     ) -> ApiResult<DeviceBatch> {
+        let len = array.root()?.length();
+        let rows = rows.unwrap_or(0..len);
+        check_rows(&rows, len)?;
         let _reservation = self.reserve_for_nodes(&array)?;
         let plugins = self.plugins_for(&array);
         if plugins.iter().any(|plugin| plugin.is_isolated()) {
             array = crossdock_isolation::to_shared_memory(array)?;
         }
-        let steps = plan(&array, call.device, &plugins, self.max_decoded_bytes())?;
+        let steps = plan(&array, rows, call.device, &plugins, self.max_decoded_bytes())?;
         stage(&mut array, &steps, stream.memory())?;
         let has_budget = self.host().backend().limit_bytes().is_some();
         let mut done: Done = (0..array.n_nodes()).map(|_| None).collect();
@@ -195,12 +225,22 @@ impl Session {
             if call.cancel.is_cancelled() {
                 return Err(ApiError::cancelled("decoding was cancelled"));
             }
-            let Step::Decoded(step) = step else { continue };
+            let step = match step {
+                Step::Decoded(step) => step,
+                Step::NotRead(schema) => {
+                    if let Some(slot) = done.get_mut(index) {
+                        *slot = Some(empty_batch(schema)?);
+                    }
+                    continue;
+                }
+                Step::Raw | Step::BelowNotRead => continue,
+            };
             let batch = match step.by {
                 By::Plugin(_) => decode_node(call, stream, &array, index, step, has_budget, &mut done)?,
                 By::Program(_) => run_programs(stream, &array, index, &steps, &mut done)?,
                 By::ProgramAbove(_) => continue,
             };
+            let batch = needed_rows(batch, step, index == 0, stream)?;
             if let Some(slot) = done.get_mut(index) {
                 *slot = Some(batch);
             }
@@ -217,6 +257,43 @@ impl Session {
     }
 }
 
+/// Returns an error unless an array of `len` values has these rows.
+fn check_rows(rows: &Range<u64>, len: u64) -> ApiResult<()> {
+    if rows.start <= rows.end && rows.end <= len {
+        return Ok(());
+    }
+    Err(ApiError::invalid_argument(format!(
+        "got the rows from {} to {}, expected a range of the array's {len} rows",
+        rows.start, rows.end
+    )))
+}
+
+fn empty_batch(schema: &SchemaRef) -> ApiResult<DeviceBatch> {
+    let columns = schema.fields().iter().map(|field| DeviceArray::empty(field.data_type()));
+    DeviceBatch::try_new(schema.clone(), 0, columns.collect::<ApiResult<_>>()?)
+}
+
+/// Drops the rows that a decoder returned, but that are not needed.
+fn needed_rows(
+    batch: DeviceBatch,
+    step: &Decoded<'_>,
+    is_root: bool,
+    stream: &Stream,
+) -> ApiResult<DeviceBatch> {
+    let Decoded { rows, decoder_rows, .. } = step;
+    if rows == decoder_rows {
+        return Ok(batch);
+    }
+    let at = rows.start.saturating_sub(decoder_rows.start) as usize;
+    let needed = batch.slice(at, (rows.end - rows.start) as usize)?;
+    // The result of the caller must not retain the memory of many rows that nobody can use. If the
+    // decoder allocated nothing, the rows are in the buffers of the encoded array.
+    if !is_root || step.bytes == 0 || needed.len() > batch.len() / 2 {
+        return Ok(needed);
+    }
+    needed.compact(stream)
+}
+
 fn decode_node(
     call: &CallSettings,
     stream: &Stream,
@@ -226,7 +303,7 @@ fn decode_node(
     has_budget: bool,
     done: &mut Done,
 ) -> ApiResult<DeviceBatch> {
-    let Decoded { plugin, device, inputs, schema, .. } = step;
+    let Decoded { plugin, device, inputs, schema, decoder_rows, .. } = step;
     let node = array.node(index)?;
     let memory = stream.memory();
     let own_stream =
@@ -261,7 +338,7 @@ fn decode_node(
     let decode = || {
         let to_plugin = |batch| tracing_hooks::batch(batch, account, Producer::Host);
         let children = children.into_iter().map(|batch| batch.map(to_plugin)).collect();
-        let batch = encoding.decode(&call, array, index, children)?;
+        let batch = encoding.decode(&call, array, index, decoder_rows, children)?;
         Ok(tracing_hooks::batch(batch, account, Producer::Plugin))
     };
     let raw = account.trace_host_call("encoding.decode", decode).map_err(context)?;
@@ -274,7 +351,7 @@ fn decode_node(
     if let Some(slot) = charge_slot {
         foreign_memory::charge(&batch, &slot, account, input).map_err(context)?;
     }
-    check_decoded(node, &batch, &own_stream).map_err(context)?;
+    check_decoded(node, decoder_rows, &batch, &own_stream).map_err(context)?;
     Ok(batch)
 }
 
@@ -296,10 +373,10 @@ fn run_programs(
         }
         let node = array.node(next.unwrap_or(index))?;
         next = program.inner().map(|child| node.child(child)).transpose()?.map(|child| child.index());
-        chain.push(Link { node, program, plugin: step.plugin });
+        chain.push(Link { node, program, plugin: step.plugin, rows: &step.rows });
     }
     chain.reverse();
-    let Some(Step::Decoded(Decoded { plugin, device, schema, .. })) = steps.get(index) else {
+    let Some(Step::Decoded(Decoded { plugin, device, schema, rows, .. })) = steps.get(index) else {
         return Err(ApiError::internal("a node that is decoded with its parent must not be decoded alone"));
     };
     let own_stream =
@@ -323,19 +400,25 @@ fn run_programs(
     let context = |error| with_context(error, plugin, node);
     // `run` adds the context of the node that fails to decode.
     let batch = run(&chain, schema, &child, &own_stream)?;
-    check_decoded(node, &batch, &own_stream).map_err(context)?;
+    check_decoded(node, rows, &batch, &own_stream).map_err(context)?;
     Ok(batch)
 }
 
-/// Checks that a decoded node has its declared length, and that it has no nulls if its type is not
+/// Checks that a decoded node has the length of `rows`, and that it has no nulls if its type is not
 /// nullable.
-fn check_decoded(node: EncodedNode<'_>, batch: &DeviceBatch, stream: &Stream) -> ApiResult<()> {
-    if batch.len() as u64 != node.length() {
-        return Err(ApiError::bad_data(format!(
-            "decoded {} values, but the node declares {}",
-            batch.len(),
-            node.length()
-        )));
+fn check_decoded(
+    node: EncodedNode<'_>,
+    rows: &Range<u64>,
+    batch: &DeviceBatch,
+    stream: &Stream,
+) -> ApiResult<()> {
+    let (actual, expected) = (batch.len(), rows.end - rows.start);
+    if actual as u64 != expected {
+        return Err(ApiError::bad_data(if expected == node.length() {
+            format!("decoded {actual} values, but the node declares {expected}")
+        } else {
+            format!("decoded {actual} values, expected the {expected} values of rows {rows:?}")
+        }));
     }
     if let Some((path, nulls)) = find_forbidden_nulls(batch, stream)? {
         let child = if path.is_empty() { String::new() } else { format!(" in its '{path}'") };

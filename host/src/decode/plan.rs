@@ -2,6 +2,7 @@
 //! which device.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +11,8 @@ use crossdock_arrays::import_field_ref;
 use crossdock_memory::{Buffer, Memory};
 use crossdock_memory_backend::physical_memory_bytes;
 use crossdock_plugin_api::{
-    Device, EncodedArray, EncodedNode, EncodingHandle, Error as ApiError, Operator, Result as ApiResult,
+    DecodePlan, Device, EncodedArray, EncodedNode, EncodingHandle, Error as ApiError, Operator,
+    Result as ApiResult,
 };
 
 use super::program::Program;
@@ -20,6 +22,10 @@ use crate::plugin::Plugin;
 pub(super) enum Step<'a> {
     /// The plugin of an ancestor decodes the node.
     Raw,
+    /// No row of the node, and nothing of its descendants, is needed.
+    NotRead(SchemaRef),
+    /// A descendant of such a node.
+    BelowNotRead,
     Decoded(Decoded<'a>),
 }
 
@@ -29,6 +35,10 @@ pub(super) struct Decoded<'a> {
     /// One entry for each descendant of the node.
     pub inputs: Vec<ChildInput>,
     pub schema: SchemaRef,
+    /// The rows of the node that are needed.
+    pub rows: Range<u64>,
+    /// The rows that the decoder returns, which include `rows`.
+    pub decoder_rows: Range<u64>,
     /// The declared size in bytes of the node's values, without the values of its children.
     pub bytes: u64,
     pub by: By<'a>,
@@ -53,6 +63,8 @@ pub(super) enum ChildInput {
     Raw,
     /// The plugin receives the descendant as part of a decoded ancestor.
     Below,
+    /// The plugin needs no row of an ancestor of the descendant.
+    NotRead,
 }
 
 /// Returns one entry for each descendant of `node`. `decoded` states for each descendant whether
@@ -73,16 +85,21 @@ fn child_inputs(node: EncodedNode<'_>, decoded: &[bool]) -> ApiResult<Vec<ChildI
     Ok(inputs)
 }
 
+/// Plans how `rows` of an array are decoded for the device `target`.
 pub(super) fn plan<'a>(
     array: &EncodedArray,
+    rows: Range<u64>,
     target: Device,
     plugins: &'a [Arc<Plugin>],
     max_bytes: u64,
 ) -> ApiResult<Vec<Step<'a>>> {
     let n = array.n_nodes();
-    let (raw, targets) = (vec![false; n], vec![target; n]);
-    let mut planner = Planner { array, plugins, max_bytes, raw, targets, sources: HashMap::new() };
-    let steps = (0..n).map(|index| planner.step(index, target)).collect::<ApiResult<Vec<_>>>()?;
+    let mut needs = vec![ParentNeed { form: ChildInput::Decoded, target, rows: 0..0 }; n];
+    if let Some(root) = needs.first_mut() {
+        root.rows = rows;
+    }
+    let mut planner = Planner { array, plugins, max_bytes, needs, sources: HashMap::new() };
+    let steps = (0..n).map(|index| planner.step(index)).collect::<ApiResult<Vec<_>>>()?;
     let peak = peak_bytes(&steps);
     if peak > max_bytes {
         return Err(ApiError::out_of_memory(format!(
@@ -93,26 +110,47 @@ pub(super) fn plan<'a>(
     Ok(steps)
 }
 
+/// What the decoder of an ancestor needs of a node.
+#[derive(Clone)]
+struct ParentNeed {
+    form: ChildInput,
+    /// The device on which the ancestor is decoded, so that no node is copied to a device and back.
+    target: Device,
+    /// The rows that are needed, if the node is needed decoded.
+    rows: Range<u64>,
+}
+
 /// Plans the nodes of an array, parents before children.
 struct Planner<'p, 'a> {
     array: &'p EncodedArray,
     plugins: &'a [Arc<Plugin>],
     max_bytes: u64,
-    /// The nodes that the plugin of an ancestor decodes.
-    raw: Vec<bool>,
-    /// The device on which each node's parent is decoded, so that no node is copied to a device and
-    /// back.
-    targets: Vec<Device>,
+    /// What the decoder of an ancestor needs of each node.
+    needs: Vec<ParentNeed>,
     /// Maps the index of a node to its parent, if the node is the source of the parent's program.
     sources: HashMap<usize, ProgramAbove>,
 }
 
 impl<'a> Planner<'_, 'a> {
-    fn step(&mut self, index: usize, default_target: Device) -> ApiResult<Step<'a>> {
+    fn step(&mut self, index: usize) -> ApiResult<Step<'a>> {
         let Self { array, plugins, max_bytes, .. } = *self;
         let node = array.node(index)?;
-        if self.raw.get(index).copied().unwrap_or(false) {
-            return Ok(Step::Raw);
+        let need = self.needs.get(index).cloned();
+        let ParentNeed { form, target, rows } =
+            need.ok_or_else(|| node.wrong("the parent of the node was not planned"))?;
+        match form {
+            ChildInput::Raw => return Ok(Step::Raw),
+            ChildInput::NotRead => return Ok(Step::BelowNotRead),
+            ChildInput::Decoded | ChildInput::Below => {}
+        }
+        // Only the parent's type depends on a node of which no row is needed. So it is not checked.
+        if index > 0 && rows.is_empty() && node.length() > 0 {
+            let below = self.needs.get_mut(index + 1..node.end()).unwrap_or_default();
+            below.iter_mut().for_each(|need| need.form = ChildInput::NotRead);
+            // SAFETY: `EncodedArray` checked the tree: each node's schema lives as long as the array.
+            let field = unsafe { import_field_ref(node.schema()?) };
+            let field = field.map_err(|error| error.context(node.path()))?;
+            return Ok(Step::NotRead(Arc::new(Schema::new(vec![field.with_name("")]))));
         }
         let plugin = plugin_for(plugins, node.encoding()).ok_or_else(|| unknown(node, plugins))?;
         let context = |error: ApiError| {
@@ -124,35 +162,42 @@ impl<'a> Planner<'_, 'a> {
         account.trace_host_call("encoding.check", || encoding.check(array, index)).map_err(context)?;
         // SAFETY: `EncodedArray` checked the tree: each node's schema lives as long as the array.
         let field = unsafe { import_field_ref(node.schema()?) }.map_err(context)?;
-        let bytes =
-            account.trace_host_call("encoding.size", || encoding.size(array, index)).map_err(context)?;
+        let schema = Arc::new(Schema::new(vec![field.clone().with_name("")]));
+        let is_part = rows != (0..node.length());
+        let program = program(array, node, &field, plugin, encoding, target, is_part).map_err(context)?;
+        let plan = match &program {
+            Some(program) => {
+                let decoded = children_of(node, &program.children);
+                let rows_below = program.rows_below(node, &rows);
+                DecodePlan { device: target, rows: rows.clone(), decoded, rows_below }
+            }
+            None => {
+                let ask = || encoding.plan(array, index, target, &rows);
+                account.trace_host_call("encoding.plan", ask).map_err(context)?
+            }
+        };
+        let size = || encoding.size(array, index, &plan.rows);
+        let bytes = account.trace_host_call("encoding.size", size).map_err(context)?;
         if let Some(bytes) = bytes.filter(|bytes| *bytes > max_bytes) {
             return Err(ApiError::out_of_memory(format!(
                 "{}: {} values need {bytes} bytes, expected at most {max_bytes}, the memory limit or the machine's memory",
                 node.path(),
-                node.length()
+                plan.rows.end - plan.rows.start
             )));
         }
-        let target = self.targets.get(index).copied().unwrap_or(default_target);
-        let program = program(array, node, &field, plugin, encoding, target).map_err(context)?;
-        let (device, decoded) = match &program {
-            Some(program) => (target, children_of(node, &program.children)),
-            None => {
-                let ask = || encoding.plan(array, index, target);
-                let plan = account.trace_host_call("encoding.plan", ask).map_err(context)?;
-                (plan.device, plan.decoded)
-            }
-        };
+        let DecodePlan { device, rows: decoder_rows, decoded, rows_below } = plan;
         let inputs = child_inputs(node, &decoded)?;
-        for (at, child) in (index + 1..node.end()).zip(&inputs) {
-            if let (Some(raw), Some(target)) = (self.raw.get_mut(at), self.targets.get_mut(at)) {
-                *raw = matches!(child, ChildInput::Raw);
-                *target = device;
-            }
+        let below = self.needs.get_mut(index + 1..node.end()).unwrap_or_default();
+        for ((need, form), rows) in below.iter_mut().zip(&inputs).zip(rows_below) {
+            *need = ParentNeed { form: *form, target: device, rows };
         }
+        let program = program.map(|mut program| {
+            program.limit_to(&rows);
+            program
+        });
         let by = self.decoder(node, &field, program, encoding)?;
-        let schema = Arc::new(Schema::new(vec![field.with_name("")]));
-        Ok(Step::Decoded(Decoded { plugin, device, inputs, schema, bytes: bytes.unwrap_or(0), by }))
+        let bytes = bytes.unwrap_or(0);
+        Ok(Step::Decoded(Decoded { plugin, device, inputs, schema, rows, decoder_rows, bytes, by }))
     }
 
     /// Returns the component that decodes a node. Decides whether the node's program runs in one
@@ -221,7 +266,8 @@ struct ProgramAbove {
 const MAX_FUSED: usize = 32;
 
 /// Returns the node's program if the host decodes the node. The host decodes a node for the CPU
-/// only if the node's plugin has only programs.
+/// only if the node's plugin has only programs, or if only a part of the node is needed, which a
+/// program decodes without the rest.
 fn program(
     array: &EncodedArray,
     node: EncodedNode<'_>,
@@ -229,8 +275,9 @@ fn program(
     plugin: &Plugin,
     encoding: EncodingHandle<'_>,
     target: Device,
+    is_part: bool,
 ) -> ApiResult<Option<Program>> {
-    if target == Device::CPU && encoding.decodes() {
+    if target == Device::CPU && encoding.decodes() && !is_part {
         return Ok(None);
     }
     match plugin.account().trace_host_call("encoding.lower", || encoding.lower(array, node.index()))? {

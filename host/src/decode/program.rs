@@ -6,9 +6,9 @@ use crossdock_arrays::take::Slot;
 use crossdock_plugin_api::{EncodedNode, Operator, Result};
 
 /// The number of values in a block of packed words.
-const BLOCK: u64 = 1024;
+pub(super) const BLOCK: u64 = 1024;
 /// The number of bytes in a block for each bit of the packed width.
-const ROW: u64 = 128;
+pub(super) const ROW: u64 = 128;
 
 /// A program: a source of words, and the operators that are applied to each word.
 pub(super) struct Program {

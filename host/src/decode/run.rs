@@ -1,5 +1,7 @@
 //! Runs a node's program and the programs of its sources in one pass of the host's kernels.
 
+use std::ops::Range;
+
 use arrow_schema::{DataType, SchemaRef};
 use crossdock_arrays::take::{self, Validity};
 use crossdock_arrays::{DeviceArray, DeviceBatch};
@@ -8,6 +10,7 @@ use crossdock_memory::{Buffer, Stream};
 use crossdock_plugin_api::{EncodedNode, Error, Operator, Result};
 
 use super::program::Program;
+use super::rows::patches_within;
 use crate::plugin::Plugin;
 
 /// Adds the plugin to an error, and also the node's path unless the message already names the node.
@@ -24,6 +27,8 @@ pub(super) struct Link<'a> {
     pub node: EncodedNode<'a>,
     pub program: &'a Program,
     pub plugin: &'a Plugin,
+    /// The rows of the node that are decoded. The program computes only these.
+    pub rows: &'a Range<u64>,
 }
 
 impl Link<'_> {
@@ -88,7 +93,7 @@ pub(super) fn run<'a>(
     let link = chain.last().ok_or_else(no_chain)?;
     let run = || -> Outcome<DeviceBatch> {
         let too_long = |_| link.node.wrong("the node has more values than this machine can address");
-        let len = usize::try_from(link.node.length()).map_err(too_long)?;
+        let len = usize::try_from(link.rows.end - link.rows.start).map_err(too_long)?;
         let data_type = schema.fields().first().map(|field| field.data_type());
         let data_type = data_type.ok_or_else(|| Error::internal("a node has no type"))?;
         let column = if len == 0 {
@@ -236,7 +241,7 @@ impl<'a> Run<'a> {
             Operator::ToFloat => steps.push(Step::ToFloat),
             Operator::Scale(bits) => steps.push(Step::Scale(bits)),
             Operator::Patch { indices, values, first } => {
-                let patches = self.patches(link.node, indices, values, first)?;
+                let patches = self.patches(link, indices, values, first)?;
                 patch_steps.extend(patches.map(|patches| PatchStep { link, patches, after: steps.len() }));
             }
             Operator::Validity(child) => self.valid_where(link.node, child)?,
@@ -245,15 +250,15 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn patches(
-        &self,
-        node: EncodedNode<'a>,
-        indices: u32,
-        values: u32,
-        first: u64,
-    ) -> Result<Option<Patches<'a>>> {
+    fn patches(&self, link: &Link<'a>, indices: u32, values: u32, first: u64) -> Result<Option<Patches<'a>>> {
+        let node = link.node;
         let (indices, values) = ((self.children)(node, indices)?, (self.children)(node, values)?);
-        if indices.is_empty() {
+        let within = if *link.rows == (0..node.length()) {
+            0..indices.len()
+        } else {
+            patches_within(indices, first, self.words.len, self.stream)?
+        };
+        if within.is_empty() {
             return Ok(None);
         }
         // The type of patches may be nullable if the node's type is, but no patch value may be
@@ -265,12 +270,12 @@ impl<'a> Run<'a> {
         Ok(Some(Patches {
             indices: Numbers {
                 buffer: values_of(indices)?,
-                at: indices.offset() * index_width,
-                len: indices.len(),
+                at: (indices.offset() + within.start) * index_width,
+                len: within.len(),
                 width_bytes: index_width,
             },
             first,
-            values: words_of(values, self.words.width_bytes)?,
+            values: words_of(values, within, self.words.width_bytes)?,
         }))
     }
 
@@ -293,8 +298,8 @@ pub(super) fn values_of(array: &DeviceArray) -> Result<&Buffer> {
     buffer.ok_or_else(|| Error::internal("an array has no buffer of values"))
 }
 
-/// Returns an array's words, which have `width_bytes` bytes each.
-pub(super) fn words_of(array: &DeviceArray, width_bytes: usize) -> Result<Source<'_>> {
-    let buffer = if array.is_empty() { None } else { Some(values_of(array)?) };
-    Ok(Source { buffer, at: array.offset() * width_bytes, len: array.len() })
+/// Returns the words of an array at the given positions. They have `width_bytes` bytes each.
+pub(super) fn words_of(array: &DeviceArray, at: Range<usize>, width_bytes: usize) -> Result<Source<'_>> {
+    let buffer = if at.is_empty() { None } else { Some(values_of(array)?) };
+    Ok(Source { buffer, at: (array.offset() + at.start) * width_bytes, len: at.len() })
 }

@@ -7,6 +7,7 @@ use crossdock_kernels::{Checks, IntType, Packed, Step, Words};
 use crossdock_memory::Buffer;
 use crossdock_plugin_api::{EncodedNode, Operator, Result};
 
+use super::rows::packed_from;
 use super::run::{Link, Outcome, Run, WordSource, no_chain, values_of, words_of};
 
 impl<'a> Run<'a> {
@@ -29,7 +30,8 @@ impl<'a> Run<'a> {
             }
             Operator::Unpack { buffer, bits, first } => match buffer_of(*node, buffer)? {
                 Some(buffer) => {
-                    (WordSource::Packed { buffer, bits: bits as u32, first: first as usize }, steps)
+                    let (buffer, first) = packed_from(buffer, bits, first)?;
+                    (WordSource::Packed { buffer, bits: bits as u32, first }, steps)
                 }
                 // All words of width 0 bits have the value 0.
                 None => (WordSource::Counted { base: 0, step: 0 }, steps),
@@ -95,11 +97,12 @@ impl<'a> Run<'a> {
                     link.with_context(node.wrong("the codes have patches, which must be applied first"))
                 );
             }
-            let packed = Packed { buffer: &buffer, bits: bits as u32, first: first as usize };
+            let (buffer, first) = packed_from(buffer, bits, first)?;
+            let packed = Packed { buffer: &buffer, bits: bits as u32, first };
             let valid = run.validity.as_ref().map(|(bits, first)| (bits, *first));
             let mut to = self.stream.memory().alloc(self.stream, len.saturating_mul(width_bytes))?;
             let mut checks = Checks::new();
-            let from = words_of(values, width_bytes)?;
+            let from = words_of(values, 0..values.len(), width_bytes)?;
             let cell =
                 checks.take_packed(packed, link.program.width, &steps, valid, from, &mut to, self.words)?;
             if let Some(at) = checks.run(self.stream)?.first_wrong(cell) {

@@ -1,5 +1,6 @@
 //! Plugins that decode an array inside `create`, before the session has created all plugins.
 
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -29,7 +30,7 @@ fn tree(encoding: &str) -> EncodedArray {
 impl Plugin for Early {
     fn create(host: HostHandle) -> Result<Self> {
         let array = tree("early");
-        let decoded = CallSettings::new(Device::CPU).enter(|call| host.decode(call, array));
+        let decoded = CallSettings::new(Device::CPU).enter(|call| host.decode(call, array, None));
         EARLY_RESULTS.lock().unwrap().push(decoded.map(drop).map_err(|error| error.to_string()));
         Ok(Self)
     }
@@ -58,7 +59,7 @@ struct Again;
 impl Plugin for Again {
     fn create(host: HostHandle) -> Result<Self> {
         let array = tree("again");
-        let decoded = CallSettings::new(Device::CPU).enter(|call| host.decode(call, array));
+        let decoded = CallSettings::new(Device::CPU).enter(|call| host.decode(call, array, None));
         AGAIN_RESULTS.lock().unwrap().push(decoded.map(drop).map_err(|error| error.to_string()));
         Ok(Self)
     }
@@ -77,7 +78,7 @@ impl Encoding for Again {
         Ok(())
     }
 
-    fn size(&self, _: EncodedNode<'_>) -> Result<Option<u64>> {
+    fn size(&self, _: EncodedNode<'_>, _: Range<u64>) -> Result<Option<u64>> {
         Ok(None)
     }
 
@@ -85,6 +86,7 @@ impl Encoding for Again {
         &self,
         _: &Call<'_>,
         _: EncodedNode<'_>,
+        _: Range<u64>,
         _: Vec<Option<Owned<abi::Batch>>>,
     ) -> Result<Owned<abi::Batch>> {
         panic!("injected panic")

@@ -1,5 +1,6 @@
 //! Batches in foreign memory, under a budget.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -52,7 +53,7 @@ impl Encoding for Hoarder {
         Ok(())
     }
 
-    fn size(&self, _: EncodedNode<'_>) -> Result<Option<u64>> {
+    fn size(&self, _: EncodedNode<'_>, _: Range<u64>) -> Result<Option<u64>> {
         Ok(None)
     }
 
@@ -60,6 +61,7 @@ impl Encoding for Hoarder {
         &self,
         _: &Call<'_>,
         node: EncodedNode<'_>,
+        _: Range<u64>,
         _: Vec<Option<Owned<abi::Batch>>>,
     ) -> Result<Owned<abi::Batch>> {
         let stream = self.memory.default_stream(Device::CPU)?;

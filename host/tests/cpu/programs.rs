@@ -1,5 +1,6 @@
 //! Decoding by programs, over buffers and over children that a plugin decodes.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema};
@@ -53,7 +54,7 @@ impl Encoding for Programs {
         Ok(())
     }
 
-    fn size(&self, node: EncodedNode<'_>) -> Result<Option<u64>> {
+    fn size(&self, node: EncodedNode<'_>, _: Range<u64>) -> Result<Option<u64>> {
         Ok(Some(4 * node.length()))
     }
 
@@ -102,7 +103,7 @@ impl Encoding for WithOffset {
         Ok(())
     }
 
-    fn size(&self, _: EncodedNode<'_>) -> Result<Option<u64>> {
+    fn size(&self, _: EncodedNode<'_>, _: Range<u64>) -> Result<Option<u64>> {
         Ok(None)
     }
 
@@ -110,6 +111,7 @@ impl Encoding for WithOffset {
         &self,
         call: &Call<'_>,
         node: EncodedNode<'_>,
+        _: Range<u64>,
         _: Vec<Option<Owned<abi::Batch>>>,
     ) -> Result<Owned<abi::Batch>> {
         // SAFETY: the call's stream is valid during the call.

@@ -1,5 +1,7 @@
 //! An encoding in Rust with programs but without `decode`.
 
+use std::ops::Range;
+
 use arrow_schema::DataType;
 use crossdock::api::{
     Device, EncodedArray, EncodedNode, Encoding, Host as HostHandle, Operator, Plugin, Result, abi, entry,
@@ -31,7 +33,7 @@ impl Encoding for Counting {
         Ok(())
     }
 
-    fn size(&self, node: EncodedNode<'_>) -> Result<Option<u64>> {
+    fn size(&self, node: EncodedNode<'_>, _: Range<u64>) -> Result<Option<u64>> {
         Ok(Some(4 * node.length()))
     }
 
@@ -67,7 +69,7 @@ impl Encoding for WithoutDecode {
         Ok(())
     }
 
-    fn size(&self, _: EncodedNode<'_>) -> Result<Option<u64>> {
+    fn size(&self, _: EncodedNode<'_>, _: Range<u64>) -> Result<Option<u64>> {
         Ok(None)
     }
 }

@@ -1,5 +1,6 @@
 //! Dispatches requests to the plugin's functions.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crossdock_arrays::{batch_schema, export_batch, import_result, import_schema};
@@ -73,10 +74,10 @@ impl Server {
                 let encoding = instance.encoding()?;
                 instance.call("encoding.check", || encoding.check(&tree, 0))?;
             }
-            Request::Size { instance, tree } => {
+            Request::Size { instance, tree, rows } => {
                 let (instance, tree) = self.read_tree(instance, tree, attachments)?;
                 let encoding = instance.encoding()?;
-                return instance.call("encoding.size", || encoding.size(&tree, 0)).map(Response::Size);
+                return instance.call("encoding.size", || encoding.size(&tree, 0, &rows)).map(Response::Size);
             }
             Request::Lower { instance, tree } => {
                 let (instance, tree) = self.read_tree(instance, tree, attachments)?;
@@ -84,18 +85,18 @@ impl Server {
                 let program = instance.call("encoding.lower", || encoding.lower(&tree, 0))?;
                 return Ok(Response::Program(program.map(operator_parts)));
             }
-            Request::PlanDecoding { instance, tree, device } => {
+            Request::PlanDecoding { instance, tree, device, rows } => {
                 let (instance, tree) = self.read_tree(instance, tree, attachments)?;
                 let encoding = instance.encoding()?;
-                let plan = || encoding.plan(&tree, 0, device.into());
+                let plan = || encoding.plan(&tree, 0, device.into(), &rows);
                 return instance.call("encoding.plan", plan).map(Response::from);
             }
-            Request::Decode { instance, call, tree, children } => {
+            Request::Decode { instance, call, tree, rows, children } => {
                 let instance = self.instances.get(instance)?;
                 let files = instance.incoming(attachments)?;
                 *to = instance.outgoing();
                 let tree = tree.read(&files)?;
-                return self.decode(&instance, call, &tree, children, &files, to);
+                return self.decode(&instance, call, (&tree, &rows), children, &files, to);
             }
         }
         Ok(Response::Done)
@@ -264,7 +265,7 @@ impl Server {
         &self,
         instance: &Instance,
         call: CallParts,
-        tree: &EncodedArray,
+        (tree, rows): (&EncodedArray, &Range<u64>),
         children: Vec<Option<BatchParts>>,
         files: &Incoming,
         to: &mut Outgoing,
@@ -278,7 +279,7 @@ impl Server {
         let call = self.begin_call(call, instance);
         let encoding = instance.encoding()?;
         let decode = || {
-            let batch = encoding.decode(&call.settings, tree, 0, children)?;
+            let batch = encoding.decode(&call.settings, tree, 0, rows, children)?;
             Ok(instance.plugin.batch_from_plugin(batch))
         };
         let batch = instance.call("encoding.decode", decode)?;

@@ -1,5 +1,6 @@
 //! Instances of the plugin, and their open streams and writers.
 
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -76,14 +77,14 @@ pub fn decode_by_host(
     host: &HostClient,
     instance: u64,
     call: CallParts,
-    array: EncodedArray,
+    (array, rows): (EncodedArray, Option<Range<u64>>),
     streams: &Streams,
     segments: Option<&Arc<HostSegments>>,
 ) -> Result<Owned<abi::Batch>> {
     let mut to = Outgoing::to_host(segments.map(|segments| segments.clone() as Arc<dyn SegmentSender>));
     let schema = column_schema(array.root()?)?;
     let tree = TreeParts::write(array.root()?, &mut to)?;
-    let callback = Callback::Decode { instance, call, tree, segments: to.segments().to_vec() };
+    let callback = Callback::Decode { instance, call, tree, rows, segments: to.segments().to_vec() };
     let reply = host.call_with(&callback, &[], &to);
     let (reply, _, files) = reply.inspect_err(|_| host.release_segments(to.segments()))?;
     let CallbackReply::Batch(WithSegments { message, segments: parts }) = reply else {

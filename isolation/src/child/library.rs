@@ -2,6 +2,7 @@
 //! the host library, because the host library depends on this crate.
 
 use std::fs::File;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +13,10 @@ use crossdock_plugin_api::{
     SessionSettings, abi,
 };
 
-/// Decodes an array for a plugin's call. Returns a batch with one column.
-pub type Decoder = dyn Fn(&Call<'_>, EncodedArray) -> Result<Owned<abi::Batch>> + Send + Sync;
+/// Decodes an array, or only the given rows of it, for a plugin's call. Returns a batch with one
+/// column.
+pub type Decoder =
+    dyn Fn(&Call<'_>, EncodedArray, Option<Range<u64>>) -> Result<Owned<abi::Batch>> + Send + Sync;
 
 /// The host library in a plugin's process.
 pub trait HostLibrary: Send + Sync + 'static {

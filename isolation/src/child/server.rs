@@ -216,9 +216,9 @@ impl Server {
         let segments = HostSegments::new(host.clone(), backend.clone(), &streams).map(Arc::new);
         // The host's session decodes the encodings that the plugin does not decode.
         let (decoder_segments, decoder_streams) = (segments.clone(), streams.clone());
-        let decoder = Arc::new(move |call: &Call<'_>, array| {
+        let decoder = Arc::new(move |call: &Call<'_>, array, rows| {
             let call = CallParts::new(call, calls.call_id(call), call.device());
-            decode_by_host(&host, id, call, array, &decoder_streams, decoder_segments.as_ref())
+            decode_by_host(&host, id, call, (array, rows), &decoder_streams, decoder_segments.as_ref())
         });
         let settings = SessionSettings {
             device: device.unwrap_or(Device::CPU),

@@ -1,6 +1,7 @@
 //! Handles the callbacks of a plugin's process.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -286,8 +287,8 @@ impl CallbackServer {
             Callback::Write { sink } => return self.write(sink, &[]),
             Callback::CloseSource(source) => self.release(|| self.remove_source(source)),
             Callback::CloseSink(sink) => self.release(|| self.remove_sink(sink)),
-            Callback::Decode { instance, call, tree, segments } => {
-                return self.decode(instance, call, tree, &segments, files, reply);
+            Callback::Decode { instance, call, tree, rows, segments } => {
+                return self.decode(instance, call, (tree, rows), &segments, files, reply);
             }
             Callback::AllocateSegment { id, bytes } => {
                 let none = || {
@@ -348,7 +349,7 @@ impl CallbackServer {
         &self,
         instance: u64,
         parts: CallParts,
-        tree: TreeParts,
+        (tree, rows): (TreeParts, Option<Range<u64>>),
         segments: &[SegmentParts],
         files: Vec<OwnedFd>,
         reply: &mut Reply,
@@ -378,7 +379,7 @@ impl CallbackServer {
             byte_budget: state.byte_budget,
             ..CallSettings::new(device)
         };
-        let batch = settings.enter(|call| context.host.decode(call, tree))?;
+        let batch = settings.enter(|call| context.host.decode(call, tree, rows))?;
         let mut files = self.outgoing();
         let batch = import_batch(batch, &schema, &context.memory)?;
         let message = BatchParts::write(batch, &context.streams, &mut files)?;
@@ -458,7 +459,7 @@ mod tests {
         let call = CallSettings::new(Device::CPU).enter(|call| CallParts::new(call, 1, Device::CPU));
         for nodes in [1, NODES] {
             let tree = TreeParts::of_equal_nodes(one_node(0, Vec::new()).root().unwrap(), nodes);
-            callbacks.push(Callback::Decode { instance: 1, call, tree, segments: Vec::new() });
+            callbacks.push(Callback::Decode { instance: 1, call, tree, rows: None, segments: Vec::new() });
         }
         let bytes = messages::to_bytes(&callbacks[1]).unwrap().len();
         assert!(bytes > messages::MAX_UNCHARGED_BYTES);
@@ -517,7 +518,7 @@ mod tests {
         for device in [Device::cuda(7), Device::UNTOUCHABLE] {
             let tree = TreeParts::write(tree.root().unwrap(), &mut Outgoing::default()).unwrap();
             let call = CallSettings::new(device).enter(|call| CallParts::new(call, 1, device));
-            let decode = Callback::Decode { instance: 1, call, tree, segments: Vec::new() };
+            let decode = Callback::Decode { instance: 1, call, tree, rows: None, segments: Vec::new() };
             let message = error(&callbacks, &decode);
             assert!(message.contains(&format!("decoding was requested on {device}, which")), "{message}");
         }

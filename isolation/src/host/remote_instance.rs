@@ -1,6 +1,7 @@
 //! A plugin instance whose code runs in another process.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use crossdock_arrays::import_batch;
@@ -340,9 +341,10 @@ impl Encoding for RemoteInstance {
         }
     }
 
-    fn size(&self, node: EncodedNode<'_>) -> Result<Option<u64>> {
+    fn size(&self, node: EncodedNode<'_>, rows: Range<u64>) -> Result<Option<u64>> {
         let (tree, files) = tree_of(node)?;
-        match self.connection.child.request(Request::Size { instance: self.instance, tree }, &files, None)? {
+        let request = Request::Size { instance: self.instance, tree, rows };
+        match self.connection.child.request(request, &files, None)? {
             (Response::Size(bytes), _) => Ok(bytes),
             _ => Err(unexpected_response()),
         }
@@ -356,19 +358,19 @@ impl Encoding for RemoteInstance {
         Ok(program(parts))
     }
 
-    fn plan(&self, node: EncodedNode<'_>, device: Device) -> Result<DecodePlan> {
+    fn plan(&self, node: EncodedNode<'_>, device: Device, rows: Range<u64>) -> Result<DecodePlan> {
         let (tree, files) = tree_of(node)?;
         let device = self.connection.child.nearest_device(device).into();
-        let request = Request::PlanDecoding { instance: self.instance, tree, device };
+        let request = Request::PlanDecoding { instance: self.instance, tree, device, rows };
         match self.connection.child.request(request, &files, None)? {
-            (Response::DecodePlan { device, decoded }, _) => {
+            (Response::DecodePlan { device, rows, decoded, rows_below }, _) => {
                 let device = Device::from(device);
                 if !self.connection.child.has(device) {
                     return Err(Error::bad_data(format!(
                         "the plan decodes on {device}, which the plugin's process does not have"
                     )));
                 }
-                Ok(DecodePlan { device, decoded })
+                Ok(DecodePlan { device, rows, decoded, rows_below })
             }
             _ => Err(unexpected_response()),
         }
@@ -378,6 +380,7 @@ impl Encoding for RemoteInstance {
         &self,
         call: &Call<'_>,
         node: EncodedNode<'_>,
+        rows: Range<u64>,
         decoded_children: Vec<Option<Owned<abi::Batch>>>,
     ) -> Result<Owned<abi::Batch>> {
         let mut files = self.connection.child.outgoing();
@@ -391,7 +394,7 @@ impl Encoding for RemoteInstance {
             children.push(child.transpose()?);
         }
         let parts = self.connection.child.call_parts(call);
-        let request = Request::Decode { instance: self.instance, call: parts, tree, children };
+        let request = Request::Decode { instance: self.instance, call: parts, tree, rows, children };
         match self.connection.request_with(request, &files, Some((call, parts)))? {
             (Response::Batch(Some(batch)), files) => {
                 self.connection.receive_batch(batch, &column_schema(node)?, &files)

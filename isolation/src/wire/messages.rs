@@ -5,6 +5,7 @@
 //! (see [`Request::Load`]).
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::time::Duration;
 
 use crossdock_memory_backend::{Phase, Reservation};
@@ -188,16 +189,19 @@ pub enum Request {
     Size {
         instance: u64,
         tree: TreeParts,
+        rows: Range<u64>,
     },
     PlanDecoding {
         instance: u64,
         tree: TreeParts,
         device: DeviceParts,
+        rows: Range<u64>,
     },
     Decode {
         instance: u64,
         call: CallParts,
         tree: TreeParts,
+        rows: Range<u64>,
         /// The decoded batches of the root's descendants, in pre-order.
         children: Vec<Option<BatchParts>>,
     },
@@ -234,7 +238,9 @@ pub enum Response {
     Size(Option<u64>),
     DecodePlan {
         device: DeviceParts,
+        rows: Range<u64>,
         decoded: Vec<bool>,
+        rows_below: Vec<Range<u64>>,
     },
     /// The operators of the program. `None` if the encoding has no program for the node.
     Program(Option<Vec<OperatorParts>>),
@@ -273,6 +279,8 @@ pub enum Callback {
         instance: u64,
         call: CallParts,
         tree: TreeParts,
+        /// `None` for all rows.
+        rows: Option<Range<u64>>,
         segments: Vec<SegmentParts>,
     },
     /// Allocates a shared device segment of at least `bytes` bytes. Later messages refer to it by
@@ -549,7 +557,8 @@ impl TryFrom<PlanParts> for ColumnPlan {
 
 impl From<DecodePlan> for Response {
     fn from(plan: DecodePlan) -> Self {
-        Self::DecodePlan { device: plan.device.into(), decoded: plan.decoded }
+        let DecodePlan { device, rows, decoded, rows_below } = plan;
+        Self::DecodePlan { device: device.into(), rows, decoded, rows_below }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Calls the encodings of a statically linked plugin through the C structs.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -21,6 +22,15 @@ const ON_TARGET: u8 = 1;
 const ON_THIRD_DEVICE: u8 = 2;
 /// Selects a plugin whose functions all return an error.
 const FAILS: u8 = 3;
+/// Selects a plugin that plans to return the rows from 1 on, and no rows of its descendants.
+const LATER_ROWS: u8 = 4;
+/// Selects a plugin that plans to return more rows than the node has.
+const MORE_ROWS: u8 = 5;
+/// Selects a plugin that requests more rows of a descendant than it has.
+const MORE_ROWS_BELOW: u8 = 6;
+
+/// All rows of a node.
+const ALL: Range<u64> = 0..5;
 
 fn behaviour(node: EncodedNode<'_>) -> Result<u8> {
     match node.metadata().first() {
@@ -48,7 +58,7 @@ impl Encoding for Scripted {
         behaviour(node).map(drop)
     }
 
-    fn size(&self, node: EncodedNode<'_>) -> Result<Option<u64>> {
+    fn size(&self, node: EncodedNode<'_>, _: Range<u64>) -> Result<Option<u64>> {
         let bytes = 8 * node.length();
         Ok((behaviour(node)? == ON_TARGET).then_some(bytes))
     }
@@ -58,19 +68,27 @@ impl Encoding for Scripted {
         Ok((behaviour(node)? == ON_TARGET).then_some(program))
     }
 
-    fn plan(&self, node: EncodedNode<'_>, target: Device) -> Result<DecodePlan> {
-        let device = match behaviour(node)? {
-            ON_TARGET => target,
-            ON_THIRD_DEVICE => Device::cuda(7),
-            _ => Device::CPU,
-        };
-        Ok(DecodePlan { device, ..DecodePlan::with_children_decoded(node) })
+    fn plan(&self, node: EncodedNode<'_>, target: Device, _: Range<u64>) -> Result<DecodePlan> {
+        let mut plan = DecodePlan::with_children_decoded(node);
+        match behaviour(node)? {
+            ON_TARGET => plan.device = target,
+            ON_THIRD_DEVICE => plan.device = Device::cuda(7),
+            LATER_ROWS => {
+                plan.rows.start = 1;
+                plan.rows_below.fill(2..2);
+            }
+            MORE_ROWS => plan.rows.end += 1,
+            MORE_ROWS_BELOW => plan.rows_below.fill(4..6),
+            _ => {}
+        }
+        Ok(plan)
     }
 
     fn decode(
         &self,
         _: &Call<'_>,
         node: EncodedNode<'_>,
+        _: Range<u64>,
         below: Vec<Option<Owned<abi::Batch>>>,
     ) -> Result<Owned<abi::Batch>> {
         behaviour(node)?;
@@ -108,17 +126,17 @@ fn functions_return_the_results_of_the_plugin() {
     assert!(encoding.decodes());
     let (plain, on_target, fails) = (tree(&[]), tree(&[ON_TARGET]), tree(&[FAILS]));
     encoding.check(&plain, 0).unwrap();
-    assert_eq!(encoding.size(&plain, 0).unwrap(), None);
-    assert_eq!(encoding.size(&on_target, 3).unwrap(), Some(40));
+    assert_eq!(encoding.size(&plain, 0, &ALL).unwrap(), None);
+    assert_eq!(encoding.size(&on_target, 3, &ALL).unwrap(), Some(40));
     assert_eq!(encoding.lower(&plain, 0).unwrap(), None);
     let program = vec![Operator::Sequence { base: 7, step: 2 }, Operator::Add(3)];
     assert_eq!(encoding.lower(&on_target, 3).unwrap(), Some(program));
     let error = encoding.check(&fails, 2).unwrap_err();
     assert_eq!(error.code(), Code::BAD_DATA);
     assert!(error.message().contains("an injected error"), "{error}");
-    assert!(encoding.size(&fails, 0).is_err());
+    assert!(encoding.size(&fails, 0, &ALL).is_err());
     assert!(encoding.lower(&fails, 0).is_err());
-    assert!(encoding.plan(&fails, 0, Device::CPU).is_err());
+    assert!(encoding.plan(&fails, 0, Device::CPU, &ALL).is_err());
 }
 
 #[test]
@@ -127,7 +145,7 @@ fn rejects_plans_for_devices_that_are_not_target_or_cpu() {
     let instance = instance(&host);
     let encoding = instance.encoding().unwrap();
     let plan = |metadata: &[u8], node, target| {
-        let plan = encoding.plan(&tree(metadata), node, target)?;
+        let plan = encoding.plan(&tree(metadata), node, target, &ALL)?;
         Ok::<_, Error>((plan.device, plan.decoded))
     };
     let below_root = vec![true, false, true];
@@ -144,6 +162,25 @@ fn rejects_plans_for_devices_that_are_not_target_or_cpu() {
 }
 
 #[test]
+fn rejects_plans_whose_rows_lack_wanted_rows_or_do_not_exist() {
+    let host = counting_host();
+    let instance = instance(&host);
+    let encoding = instance.encoding().unwrap();
+    let plan = |behaviour: u8, rows: Range<u64>| encoding.plan(&tree(&[behaviour]), 0, Device::CPU, &rows);
+    let later = plan(LATER_ROWS, 1..3).unwrap();
+    assert_eq!((later.rows, later.rows_below), (1..5, vec![2..2; 3]));
+    assert_eq!(plan(LATER_ROWS, 0..0).unwrap().rows, 1..5, "an empty range needs no row");
+    for (behaviour, rows, expected) in [
+        (LATER_ROWS, 0..2, "got rows 1..5 of 5, expected a range that includes 0..2"),
+        (MORE_ROWS, 0..5, "got rows 0..6 of 5"),
+        (MORE_ROWS_BELOW, 0..5, "scripted.a: plan: got rows 4..6, expected a range of the node's 5 rows"),
+    ] {
+        let error = plan(behaviour, rows).unwrap_err();
+        assert!(error.message().contains(expected), "{error}");
+    }
+}
+
+#[test]
 fn decode_takes_ownership_of_all_decoded_descendants() {
     let host = counting_host();
     let instance = instance(&host);
@@ -151,13 +188,13 @@ fn decode_takes_ownership_of_all_decoded_descendants() {
     let call = CallSettings::new(Device::CPU);
     let released = Arc::new(AtomicUsize::new(0));
     let below = || vec![None, Some(batch(&released)), Some(batch(&released))];
-    let decoded = encoding.decode(&call, &tree(&[]), 0, below()).unwrap();
+    let decoded = encoding.decode(&call, &tree(&[]), 0, &ALL, below()).unwrap();
     assert_eq!(released.load(Ordering::SeqCst), 1, "the first batch is the result");
     drop(decoded);
     assert_eq!(released.load(Ordering::SeqCst), 2);
-    let error = encoding.decode(&call, &tree(&[FAILS]), 0, below()).err().unwrap();
+    let error = encoding.decode(&call, &tree(&[FAILS]), 0, &ALL, below()).err().unwrap();
     assert!(error.message().contains("an injected error"), "{error}");
     assert_eq!(released.load(Ordering::SeqCst), 4);
-    let error = encoding.decode(&call, &tree(&[]), 2, Vec::new()).err().unwrap();
+    let error = encoding.decode(&call, &tree(&[]), 2, &ALL, Vec::new()).err().unwrap();
     assert!(error.message().contains("got no decoded node"), "{error}");
 }

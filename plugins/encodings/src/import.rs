@@ -2,8 +2,9 @@
 //! column.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Display;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema};
@@ -15,8 +16,8 @@ use crossdock_arrays::{
 use crossdock_memory::{Memory, read_encoded};
 use crossdock_plugin_api::encoded::blob;
 use crossdock_plugin_api::{
-    BatchStream, Call, Capsules, EncodedArray, EncodedNode, Error, Format, Host, Input, LogicalType,
-    NodeParts, Owned, Result, abi,
+    BatchStream, Call, Capsules, EncodedArray, EncodedNode, Error, Format, Honoured, Host, Input,
+    LogicalType, NodeParts, Owned, ReadRequest, Result, abi,
 };
 
 use crate::wire::dtype;
@@ -50,8 +51,13 @@ struct Stream {
     column: Arc<Schema>,
     /// The expected schema if the fields of the tree's structs become the columns of the batches,
     /// and `None` otherwise.
-    rows: Option<Arc<Schema>>,
+    fields: Option<Arc<Schema>>,
     array: Option<EncodedArray>,
+    /// The requested rows that the array has; `None` if all rows are requested.
+    ranges: Option<Vec<Range<u64>>>,
+    honoured: Honoured,
+    /// The ranges that have been decoded, but not returned.
+    decoded: VecDeque<DeviceBatch>,
     /// Number of bytes that were read; 0 for a capsule.
     bytes: u64,
 }
@@ -60,10 +66,10 @@ pub(crate) fn open(
     host: &Host,
     memory: &Memory,
     call: &Call<'_>,
-    format: &str,
     input: Input,
-    expected: Option<&abi::ArrowSchema>,
+    request: &ReadRequest<'_>,
 ) -> Result<Box<dyn BatchStream>> {
+    let (format, expected) = (request.format, request.schema);
     let bytes = Cell::new(0);
     let array = match (format, input) {
         (CAPSULES, Input::Capsules(capsules)) => from_capsule(capsules)?,
@@ -89,19 +95,35 @@ pub(crate) fn open(
     // SAFETY: the plugin boundary requires the caller to pass a valid ArrowSchema that lives until
     // the call returns.
     let expected = expected.map(|expected| unsafe { import_schema_ref(expected) }).transpose()?;
-    let rows = match expected {
-        Some(expected) => rows_of(format, &column, expected)?,
+    let fields = match expected {
+        Some(expected) => fields_of(format, &column, expected)?,
         None => None,
     };
-    let (host, memory) = (host.clone(), memory.clone());
-    Ok(Box::new(Stream { host, memory, column, rows, array: Some(array), bytes: bytes.get() }))
+    let len = array.root()?.length();
+    let within = |rows: &Range<u64>| rows.start.min(len)..rows.end.min(len);
+    let ranges = request.selection.rows.as_ref().map(|ranges| {
+        let ranges = ranges.iter().map(within).filter(|rows| !rows.is_empty());
+        ranges.collect::<Vec<_>>()
+    });
+    let n_rows = ranges.as_ref().map_or(len, |ranges| ranges.iter().map(|rows| rows.end - rows.start).sum());
+    Ok(Box::new(Stream {
+        host: host.clone(),
+        memory: memory.clone(),
+        column,
+        fields,
+        array: Some(array),
+        honoured: Honoured { rows: ranges.is_some(), n_rows: Some(n_rows), ..Honoured::default() },
+        ranges,
+        decoded: VecDeque::new(),
+        bytes: bytes.get(),
+    }))
 }
 
 /// Compares the tree's column with the expected schema. Returns the schema if its columns are the
 /// fields of the tree's structs.
 ///
 /// The result keeps the expected names and metadata, which Vortex's types do not have.
-fn rows_of(format: &str, actual: &Schema, expected: Schema) -> Result<Option<Arc<Schema>>> {
+fn fields_of(format: &str, actual: &Schema, expected: Schema) -> Result<Option<Arc<Schema>>> {
     let same = actual.fields().len() == expected.fields().len()
         && actual.fields().iter().zip(expected.fields()).all(|(actual, expected)| {
             actual.name() == expected.name() && actual.data_type().equals_datatype(expected.data_type())
@@ -198,25 +220,59 @@ fn from_capsule(mut capsules: Capsules) -> Result<EncodedArray> {
 
 impl BatchStream for Stream {
     fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {
-        export_schema(self.rows.as_ref().unwrap_or(&self.column))
+        export_schema(self.fields.as_ref().unwrap_or(&self.column))
     }
 
     fn next(&mut self, call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
-        let Some(array) = self.array.take() else { return Ok(None) };
-        let batch = self.host.decode(call, array)?;
-        call.progress(self.bytes, self.bytes);
-        let Some(rows) = &self.rows else { return Ok(Some(batch)) };
-        // `rows_of` has compared the types of the structs with the expected types.
-        let structs = Field::new("", DataType::Struct(rows.fields().clone()), false);
+        if let Some(array) = self.array.take() {
+            // One range includes all requested ranges, because nodes that cannot be decoded in parts
+            // would be decoded completely for each of them.
+            let ranges = self.ranges.take();
+            let hull = match ranges.as_deref() {
+                Some([first, .., last]) => Some(first.start..last.end),
+                Some([only]) => Some(only.clone()),
+                Some([]) => return Ok(None),
+                None => None,
+            };
+            let batch = self.host.decode(call, array, hull.clone())?;
+            call.progress(self.bytes, self.bytes);
+            if self.fields.is_none() && ranges.as_ref().is_none_or(|ranges| ranges.len() == 1) {
+                return Ok(Some(batch));
+            }
+            let batch = self.columns(batch)?;
+            match (ranges, hull) {
+                (Some(ranges), Some(hull)) => {
+                    let slice = |rows: Range<u64>| {
+                        batch.slice((rows.start - hull.start) as usize, (rows.end - rows.start) as usize)
+                    };
+                    self.decoded = ranges.into_iter().map(slice).collect::<Result<_>>()?;
+                }
+                _ => self.decoded.push_back(batch),
+            }
+        }
+        let Some(batch) = self.decoded.pop_front() else { return Ok(None) };
+        let stream = call_stream(&self.memory, call, batch.device())?;
+        export_batch(&batch, false, &stream).map(Some)
+    }
+
+    fn honoured(&self) -> Honoured {
+        self.honoured
+    }
+}
+
+impl Stream {
+    /// Converts a decoded batch to the columns of the stream's schema.
+    fn columns(&self, batch: Owned<abi::Batch>) -> Result<DeviceBatch> {
+        let Some(fields) = &self.fields else { return import_batch(batch, &self.column, &self.memory) };
+        // `fields_of` has compared the types of the structs with the expected types.
+        let structs = Field::new("", DataType::Struct(fields.fields().clone()), false);
         let batch = import_batch(batch, &Arc::new(Schema::new(vec![structs])), &self.memory)?;
         let (len, device) = (batch.len(), batch.device());
         let columns = batch.column(0).into_iter().flat_map(|structs| {
             structs.children().iter().map(|child| child.slice(structs.offset(), structs.len()))
         });
         let columns = columns.collect::<Result<_>>()?;
-        let batch = DeviceBatch::try_new(rows.clone(), len, columns)?.with_default_device(device)?;
-        let stream = call_stream(&self.memory, call, device)?;
-        export_batch(&batch, false, &stream).map(Some)
+        DeviceBatch::try_new(fields.clone(), len, columns)?.with_default_device(device)
     }
 }
 

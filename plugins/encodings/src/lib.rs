@@ -7,11 +7,14 @@
 //!
 //! - `kinds`: the decoders, one per encoding; `cpu`: their functions over slices.
 //! - `wire`: parses types and metadata.
+//! - `rows`: plans the decoding of some rows of nodes.
 //! - `lower`: describes nodes as programs; `device`: decodes other nodes on devices.
+//! - `encoder`: encodes columns of integers.
 //! - `import`: the importer; `export`: the exporter, which converts columns to trees of nodes.
 
 mod cpu;
 mod device;
+mod encoder;
 mod export;
 mod import;
 mod job;
@@ -20,6 +23,7 @@ mod lower;
 mod nested;
 mod node;
 mod nulls;
+mod rows;
 mod single;
 mod validity;
 mod wire;
@@ -28,9 +32,11 @@ use arrow_schema::{Field, Schema};
 use crossdock_arrays::{DeviceBatch, call_stream, export_batch, import_batch};
 use crossdock_memory::Memory;
 use crossdock_plugin_api::{
-    BatchStream, BatchWriter, Call, ColumnPlan, DecodePlan, Device, EncodedNode, Encoding, Error, Exporter,
-    Format, Host, Importer, Input, Operator, Options, Owned, Plugin, ReadRequest, Result, Sink, abi,
+    BatchStream, BatchWriter, Call, ColumnPlan, DecodePlan, Device, EncodedArray, EncodedNode, Encoder,
+    Encoding, Error, Exporter, Format, Host, Importer, Input, Operator, Options, Owned, Plugin, ReadRequest,
+    Result, Sink, abi,
 };
+use std::ops::Range;
 use std::sync::Arc;
 
 use job::Job;
@@ -74,6 +80,28 @@ impl Plugin for Encodings {
     fn encoding(&self) -> Option<&dyn Encoding> {
         Some(self)
     }
+
+    fn encoder(&self) -> Option<&dyn Encoder> {
+        Some(self)
+    }
+}
+
+impl Encoder for Encodings {
+    fn ids(&self) -> &[&'static str] {
+        &encoder::IDS
+    }
+
+    fn encode(
+        &self,
+        call: &Call<'_>,
+        encoding: &str,
+        options: &Options,
+        schema: &abi::ArrowSchema,
+        column: Owned<abi::Batch>,
+    ) -> Result<EncodedArray> {
+        call.check_cancelled()?;
+        encoder::encode(&self.memory, call, encoding, options, schema, column)
+    }
 }
 
 impl Exporter for Encodings {
@@ -116,7 +144,7 @@ impl Importer for Encodings {
 
     fn open(&self, call: &Call<'_>, input: Input, request: &ReadRequest<'_>) -> Result<Box<dyn BatchStream>> {
         call.check_cancelled()?;
-        import::open(&self.host, &self.memory, call, request.format, input, request.schema)
+        import::open(&self.host, &self.memory, call, input, request)
     }
 }
 
@@ -140,21 +168,30 @@ impl Encoding for Encodings {
         (self.kind(node)?.check)(&Node::new(node)?)
     }
 
-    fn size(&self, node: EncodedNode<'_>) -> Result<Option<u64>> {
-        Ok((self.kind(node)?.size)(&Node::new(node)?)?.map(|bytes| bytes as u64))
+    fn size(&self, node: EncodedNode<'_>, rows: Range<u64>) -> Result<Option<u64>> {
+        let node_info = Node::new(node)?.with_rows(&rows);
+        Ok((self.kind(node)?.size)(&node_info)?.map(|bytes| bytes as u64))
     }
 
     fn lower(&self, node: EncodedNode<'_>) -> Result<Option<Vec<Operator>>> {
         lower::lower(&Node::new(node)?)
     }
 
-    fn plan(&self, node: EncodedNode<'_>, device: Device) -> Result<DecodePlan> {
+    fn plan(&self, node: EncodedNode<'_>, device: Device, rows: Range<u64>) -> Result<DecodePlan> {
         let (kind, node_info) = (self.kind(node)?, Node::new(node)?);
         let mut plan = DecodePlan::with_children_decoded(node);
         if device::supports(kind, &node_info, device)? {
             plan.device = device;
         }
-        if let Some(decoded) = kind.plan {
+        let is_part = rows != plan.rows;
+        if let Some(children) = is_part.then(|| rows::of_children(&node_info, &rows)).transpose()?.flatten() {
+            for (child, rows) in node.children().zip(children) {
+                if let Some(place) = plan.rows_below.get_mut(child.index() - node.index() - 1) {
+                    *place = rows;
+                }
+            }
+            plan.rows = rows;
+        } else if let Some(decoded) = kind.plan {
             plan.decoded = decoded(&node_info, plan.device)?;
         }
         Ok(plan)
@@ -164,10 +201,11 @@ impl Encoding for Encodings {
         &self,
         call: &Call<'_>,
         node: EncodedNode<'_>,
+        rows: Range<u64>,
         below: Vec<Option<Owned<abi::Batch>>>,
     ) -> Result<Owned<abi::Batch>> {
         call.check_cancelled()?;
-        let (kind, node) = (self.kind(node)?, Node::new(node)?);
+        let (kind, node) = (self.kind(node)?, Node::new(node)?.with_rows(&rows));
         let stream = call_stream(&self.memory, call, call.device())?;
         let decoded = |(at, batch): (usize, Option<Owned<abi::Batch>>)| {
             let Some(batch) = batch else { return Ok(None) };

@@ -1,5 +1,7 @@
 //! Wraps a node with its type, and checks its parts.
 
+use std::ops::Range;
+
 use arrow_schema::{DataType, Field};
 use crossdock_arrays::import_field_ref;
 use crossdock_plugin_api::{EncodedNode, Result};
@@ -10,7 +12,7 @@ pub struct Node<'a> {
     pub raw: EncodedNode<'a>,
     /// The node's type, as a field without a name.
     pub field: Field,
-    /// Number of values.
+    /// Number of values: all values of the node or, while rows of it are decoded, these rows.
     pub len: usize,
 }
 
@@ -24,6 +26,12 @@ impl<'a> Node<'a> {
         let len =
             len.ok_or_else(|| raw.wrong(format_args!("the length, {}, overflows an address", raw.length())))?;
         Ok(Self { raw, field, len })
+    }
+
+    /// The node, of which only these rows are decoded.
+    pub fn with_rows(self, rows: &Range<u64>) -> Self {
+        let len = usize::try_from(rows.end.saturating_sub(rows.start)).unwrap_or(self.len).min(self.len);
+        Self { len, ..self }
     }
 
     /// The node's Arrow type.
@@ -94,7 +102,9 @@ impl<'a> Node<'a> {
                 // A struct's validity is its first child.
                 let first = matches!(self.data_type(), DataType::Struct(_));
                 let validity = self.child(if first { 0 } else { n })?;
-                validity.expect_all_valid(&DataType::Boolean, self.len, "validity")?;
+                // `self.len` is smaller while rows of the node are decoded.
+                let len = usize::try_from(self.raw.length()).unwrap_or(self.len);
+                validity.expect_all_valid(&DataType::Boolean, len, "validity")?;
                 Ok(true)
             }
             actual => {

@@ -20,6 +20,7 @@ use crate::dlpack::exchange_functions;
 use crate::dlpack::import_in_place::InPlace;
 use crate::dlpack::tensor::number_of;
 use crate::objects::column_state::ColumnState;
+use crate::objects::encoded::EncodedArray;
 use crate::objects::schema::Field;
 use crate::objects::session::Shared;
 use crate::objects::table::{combined, compacted, device_of, rows_of_slice};
@@ -162,6 +163,33 @@ impl Column {
     fn decode_dictionary(&self, py: Python<'_>) -> PyResult<Self> {
         let table = self.table()?;
         self.with(detached(py, || table.decode_dictionaries(&[0]))?)
+    }
+
+    /// Encodes the values with the session's plugins, and returns an EncodedArray. Several chunks are
+    /// combined first. Raises UsageError if no plugin encodes to `encoding`, and UnsupportedError if
+    /// the encoding cannot represent the type or the values.
+    ///
+    /// encoding: id of an encoding, for example "fastlanes.bitpacked" or "fastlanes.for".
+    /// options: options of the encoding.
+    #[pyo3(signature = (encoding, **options))]
+    fn encode(
+        &self,
+        py: Python<'_>,
+        encoding: &str,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<EncodedArray> {
+        let (table, options) = (self.table()?, crate::objects::files::options(options)?);
+        let batch = match table.batches() {
+            [batch] => batch.clone(),
+            [] => {
+                let none = crossdock_arrays::DeviceArray::empty(self.field.data_type()).or_raise()?;
+                DeviceBatch::try_new(table.schema().clone(), 0, vec![none]).or_raise()?
+            }
+            [first, ..] => combined(py, table)?.batches().first().unwrap_or(first).clone(),
+        };
+        let session = table.session();
+        let tree = detached(py, || session.encode(&batch, encoding, &options))?;
+        Ok(EncodedArray::new(tree, self.shared()?))
     }
 
     /// Returns at most `length` values from `offset` on. Zero-copy.

@@ -14,6 +14,7 @@ use pyo3::types::PyBytes;
 use crate::arrow::capsules::{name_of, new_capsule, take};
 use crate::objects::bytes::BufferSource;
 use crate::objects::column::Column;
+use crate::objects::request::one_range;
 use crate::objects::session::Shared;
 use crate::runtime::errors::{KeepException, OrRaise};
 use crate::runtime::process::{ProcessLocal, begin};
@@ -107,7 +108,7 @@ fn tree_of(py: Python<'_>, shared: &Arc<Shared>, object: &Bound<'_, PyAny>, who:
 }
 
 impl EncodedArray {
-    fn new(tree: Tree, shared: &Arc<Shared>) -> Self {
+    pub fn new(tree: Tree, shared: &Arc<Shared>) -> Self {
         let state = State { tree: Arc::new(tree), shared: shared.clone(), type_text: OnceLock::new() };
         Self { state: KeepException::new(ProcessLocal::new(state)) }
     }
@@ -161,8 +162,16 @@ impl EncodedArray {
     }
 
     /// Decodes the values with the session's plugins, on the session's device.
-    fn decode(&self, py: Python<'_>) -> PyResult<Column> {
-        vortex::import::decode(py, &self.state()?.shared, self.share()?)
+    ///
+    /// rows: (start, stop) or a range: decode only these values, as far as the encodings allow it.
+    /// Positions behind the last value are ignored. None: all values.
+    #[pyo3(signature = (*, rows=None))]
+    fn decode(&self, py: Python<'_>, rows: Option<&Bound<'_, PyAny>>) -> PyResult<Column> {
+        let state = self.state()?;
+        let length = state.tree.root().or_raise()?.length();
+        let rows = rows.map(one_range).transpose()?;
+        let rows = rows.map(|rows| rows.start.min(length)..rows.end.clamp(rows.start.min(length), length));
+        vortex::import::decode(py, &state.shared, self.share()?, rows)
     }
 
     /// Exports the tree with Vortex's protocol: nested tuples (id, dtype, length, metadata,

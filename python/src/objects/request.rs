@@ -120,6 +120,14 @@ fn rows(argument: &Bound<'_, PyAny>) -> PyResult<Vec<Range<u64>>> {
     argument.try_iter().map_err(|_| wrong(argument))?.map(range).collect()
 }
 
+/// Converts one range of rows, like the elements of `rows`.
+pub fn one_range(argument: &Bound<'_, PyAny>) -> PyResult<Range<u64>> {
+    row_range(argument)?.ok_or_else(|| {
+        let item = argument.repr().map_or_else(|_| "?".into(), |text| text.to_string());
+        usage(format!("rows: expected (start, stop) or a range with step 1, got {item}"))
+    })
+}
+
 fn row_range(item: &Bound<'_, PyAny>) -> PyResult<Option<Range<u64>>> {
     if let Ok(range) = item.cast::<PyRange>() {
         return Ok(match (u64::try_from(range.start()?), u64::try_from(range.stop()?), range.step()?) {

@@ -1,6 +1,7 @@
 //! Imports encoded arrays with Vortex's protocol: `__vortex_array_metadata__` returns a tree of
 //! tuples, which is flattened here. Plugins interpret its types and metadata.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crossdock_arrays::export_field;
@@ -34,14 +35,23 @@ pub fn from_vortex(py: Python<'_>, shared: &Arc<Shared>, object: &Bound<'_, PyAn
             object.get_type().name()?
         )));
     };
-    decode(py, shared, array)
+    decode(py, shared, array, None)
 }
 
-/// Decodes a tree with the session's plugins.
-pub fn decode(py: Python<'_>, shared: &Arc<Shared>, array: EncodedArray) -> PyResult<Column> {
+/// Decodes a tree, or rows of it, with the session's plugins.
+pub fn decode(
+    py: Python<'_>,
+    shared: &Arc<Shared>,
+    array: EncodedArray,
+    rows: Option<Range<u64>>,
+) -> PyResult<Column> {
     let session = &shared.session;
     let table = reading(py, || {
-        let batch = session.decode(session.with_arrow_types(array)?)?;
+        let array = session.with_arrow_types(array)?;
+        let batch = match rows {
+            Some(rows) => session.decode_rows(array, rows)?,
+            None => session.decode(array)?,
+        };
         crossdock::Table::from_batches(session, batch.schema().clone(), vec![batch])
     })?;
     Ok(Column::new(warnings::after(py, table.or_raise())?, shared.clone()))

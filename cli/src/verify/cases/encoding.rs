@@ -1,6 +1,7 @@
 //! Encoded arrays: malformed nodes, and samples.
 
 use std::ffi::c_void;
+use std::ops::Range;
 
 use arrow_schema::{DataType, Field};
 use crossdock::api::{Code, Device, EncodedArray, LogicalType, NodeParts, Owned, Result, abi};
@@ -50,6 +51,14 @@ pub const CASES: &[Case] = &[
         ],
         on_devices: true,
         check: samples,
+    },
+    Case {
+        name: "encoding.rows",
+        rule: "Rows of a sample are decoded to the same values as all rows. The rows of a plan include the wanted rows.",
+        spec_ref: "crossdock_decode_plan.rows, crossdock_encoding.decode",
+        depends_on: &["encoding.samples"],
+        on_devices: true,
+        check: rows,
     },
     Case {
         name: "encoding.changed_samples",
@@ -139,7 +148,8 @@ fn malformed_nodes(context: &CaseContext) -> Check {
             // Nodes that the suite itself rejects do not reach the plugin.
             let Ok(array) = malformed(&mut random, id) else { continue };
             if result_of("check", id, encoding.check(&array, 0))?.is_some() {
-                result_of("size", id, encoding.size(&array, 0))?;
+                let rows = 0..array.root().map_or(0, |root| root.length());
+                result_of("size", id, encoding.size(&array, 0, &rows))?;
                 result_of("lower", id, encoding.lower(&array, 0))?;
             }
         }
@@ -161,12 +171,12 @@ fn result_of<T>(function: &str, id: &str, result: Result<T>) -> Check<Option<T>>
 
 /// Makes a host with the plugin under test, and with the plugins next to the executable, which
 /// decode nodes of other encodings. The host's backend is new, so that leaks are visible.
-fn host(context: &CaseContext) -> Host {
+pub fn host(context: &CaseContext) -> Host {
     let backend = Backend::builder().untouchable(true).build();
     crate::options::host().backend(backend).plugins(&context.plugin).build_lenient()
 }
 
-fn session(host: &Host, device: Device) -> Check<Session> {
+pub fn session(host: &Host, device: Device) -> Check<Session> {
     host.session().device(device).open().map_err(|error: crossdock::Error| skipped(error.one_line()))
 }
 
@@ -282,6 +292,65 @@ fn decode_watched(context: &CaseContext) -> Check {
         }
     }
     super::entry::no_leaks(subject.end(), "after decoding the samples")
+}
+
+/// Ranges of an array of `len` rows: none, the first, the last, the middle, and all but the first.
+fn some_rows(len: u64) -> Vec<Range<u64>> {
+    let third = len / 3;
+    let ranges = [0..0, 0..len.min(1), len.saturating_sub(1)..len, third..len - third, len.min(1)..len];
+    ranges.into_iter().collect()
+}
+
+fn rows(context: &CaseContext) -> Check {
+    let samples = own_samples(context)?;
+    let subject = context.subject()?;
+    for tree in trees(context, &subject)? {
+        let expected = tree.expected(context).map_err(|error| failed(&tree.place, "values", error))?;
+        for rows in some_rows(expected.len() as u64) {
+            let place = format!("{}, rows {rows:?}", tree.place);
+            let fail = |error| failed(&place, "values", error);
+            let (read, planned) = tree.decode_rows(context, &subject, rows).map_err(fail)?;
+            let read = read.read(context).map_err(fail)?;
+            let (at, len) = (planned.start as usize, (planned.end - planned.start) as usize);
+            let expected = expected.slice(at, len).map_err(fail)?;
+            if let Some(details) = round_trip::difference(&subject, &read, &[expected]).map_err(fail)? {
+                return Err(failed(place, "the same values as all rows", details));
+            }
+        }
+    }
+    super::entry::no_leaks(subject.end(), "after decoding rows")?;
+    for file in samples {
+        let host = host(context);
+        for device in [Device::CPU, Device::UNTOUCHABLE, context.device] {
+            let session = session(&host, device)?;
+            let decoded = |rows: Option<Range<u64>>| {
+                coverage::record_data_call();
+                let array = read(&session, file)?;
+                let batch = match rows.clone() {
+                    Some(rows) => session.decode_rows(array, rows),
+                    None => session.decode(array),
+                };
+                let place = format!("{} on {device}, rows {rows:?}", file.display());
+                batch.map_err(|error| failed(place, "values", error.one_line()))
+            };
+            let all = decoded(None)?;
+            for rows in some_rows(all.len() as u64) {
+                let place = format!("{} on {device}, rows {rows:?}", file.display());
+                let fail = |error| failed(&place, "an array", error);
+                let got = decoded(Some(rows.clone()))?;
+                let (at, len) = (rows.start as usize, (rows.end - rows.start) as usize);
+                let expected = all.slice(at, len).map_err(fail)?;
+                let difference = first_difference(&got, &expected, session.stream()).map_err(fail)?;
+                if let Some(details) = difference {
+                    return Err(failed(place, "the same values as all rows", details));
+                }
+            }
+        }
+        if let Some(leak) = host.settle().first() {
+            return Err(failed(file.display(), "no memory held after decoding rows", leak));
+        }
+    }
+    Ok(())
 }
 
 const N_CHANGES: usize = 60;

@@ -15,7 +15,7 @@ pub const CASES: &[Case] = &[
     Case {
         name: "interfaces.functions",
         rule: "An interface has all functions that are not documented as optional.",
-        spec_ref: "crossdock_importer, crossdock_exporter, crossdock_encoding, crossdock_opener",
+        spec_ref: "crossdock_importer, crossdock_exporter, crossdock_encoding, crossdock_encoder, crossdock_opener",
         depends_on: &["entry.create"],
         on_devices: false,
         check: functions,
@@ -23,7 +23,7 @@ pub const CASES: &[Case] = &[
     Case {
         name: "interfaces.answers",
         rule: "Formats, encoding ids and URI schemes are returned as lists of UTF-8 texts.",
-        spec_ref: "crossdock_importer.formats, crossdock_exporter.formats, crossdock_encoding.ids, crossdock_opener.schemes",
+        spec_ref: "crossdock_importer.formats, crossdock_exporter.formats, crossdock_encoding.ids, crossdock_encoder.ids, crossdock_opener.schemes",
         depends_on: &["interfaces.functions"],
         on_devices: false,
         check: answers,
@@ -73,6 +73,10 @@ fn functions(context: &CaseContext) -> Check {
         has.push(("encoding.size", encoding.size.is_some()));
         has.push(("encoding.decode or lower", encoding.decode.is_some() || encoding.lower.is_some()));
     }
+    if let Some(encoder) = raw.encoder() {
+        has.push(("encoder.ids", encoder.ids.is_some()));
+        has.push(("encoder.encode", encoder.encode.is_some()));
+    }
     if let Some(opener) = raw.opener() {
         has.push(("opener.schemes", opener.schemes.is_some()));
         has.push(("opener.open", opener.open.is_some()));
@@ -89,6 +93,7 @@ struct Answers {
     read: Vec<Format>,
     written: Vec<Format>,
     ids: Vec<String>,
+    encoded: Vec<String>,
     schemes: Vec<String>,
 }
 
@@ -107,6 +112,10 @@ fn ask(subject: &Subject) -> Check<Answers> {
             Ok(encoding) => encoding.ids().map_err(fail("encoding.ids"))?,
             Err(_) => Vec::new(),
         },
+        encoded: match subject.encoder() {
+            Ok(encoder) => encoder.ids().map_err(fail("encoder.ids"))?,
+            Err(_) => Vec::new(),
+        },
         schemes: match subject.opener() {
             Ok(opener) => opener.schemes().map_err(fail("opener.schemes"))?,
             Err(_) => Vec::new(),
@@ -115,8 +124,8 @@ fn ask(subject: &Subject) -> Check<Answers> {
 }
 
 fn answers(context: &CaseContext) -> Check {
-    let Answers { read, written, ids, schemes } = ask(&context.subject()?)?;
-    coverage::record_offer(&read, &written, &ids, &schemes);
+    let Answers { read, written, ids, encoded, schemes } = ask(&context.subject()?)?;
+    coverage::record_offer(&read, &written, &ids, &encoded, &schemes);
     Ok(())
 }
 
@@ -137,7 +146,8 @@ fn same_answers(context: &CaseContext) -> Check {
 }
 
 fn once(context: &CaseContext) -> Check {
-    let Answers { read, written, ids, schemes } = ask(&context.subject()?)?;
+    let Answers { read, written, ids, encoded, schemes } = ask(&context.subject()?)?;
+    require_unique(encoded.iter().map(String::as_str), "an encoding of the encoder")?;
     require_unique(schemes.iter().map(String::as_str), "a URI scheme")?;
     for (formats, interface) in [(&read, "importer"), (&written, "exporter")] {
         let names = formats.iter().map(|format| format.name.as_str());
@@ -168,11 +178,12 @@ fn require_unique<'a>(names: impl Iterator<Item = &'a str>, what: &str) -> Check
 fn metadata(context: &CaseContext) -> Check {
     let metadata = context.loaded()?.metadata;
     let subject = context.subject()?;
-    let Answers { read, written, ids, schemes } = ask(&subject)?;
+    let Answers { read, written, ids, schemes, .. } = ask(&subject)?;
     let has = [
         ("crossdock.importer/1", subject.importer().is_ok()),
         ("crossdock.exporter/1", subject.exporter().is_ok()),
         ("crossdock.encoding/1", subject.encoding().is_ok()),
+        ("crossdock.encoder/1", subject.encoder().is_ok()),
         ("crossdock.opener/1", subject.opener().is_ok()),
     ];
     let interfaces = has.iter().filter(|(_, has)| *has).map(|(id, _)| (*id).to_string());

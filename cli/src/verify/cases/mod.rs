@@ -8,6 +8,7 @@ mod cancelled_midway;
 mod concurrency;
 mod device_memory;
 mod device_rows;
+mod encoder;
 mod encoding;
 mod entry;
 mod errors;
@@ -32,7 +33,7 @@ use aliases::ALIASES;
 
 /// All cases. Each case follows the cases that it depends on.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    let groups: [&'static [Case]; 26] = [
+    let groups: [&'static [Case]; 27] = [
         entry::CASES,
         interfaces::CASES,
         errors::CASES,
@@ -58,6 +59,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         arrays::CASES,
         tensors::CASES,
         encoding::CASES,
+        encoder::CASES,
         opener::CASES,
     ];
     groups.into_iter().flatten()

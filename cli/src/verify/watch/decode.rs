@@ -30,6 +30,7 @@ pub(super) unsafe extern "C" fn decode(
     this: *const abi::HostDecode,
     call: *const abi::Call,
     array: *mut abi::EncodedArray,
+    rows: *const abi::RowRange,
     out: *mut abi::Batch,
     err: *mut abi::Error,
 ) -> abi::Code {
@@ -47,7 +48,7 @@ pub(super) unsafe extern "C" fn decode(
             if let Some((session, abi::HostDecode { decode: Some(decode), .. })) = interface {
                 // SAFETY: `decode` is called on its own interface, and the plugin passed valid
                 // arguments.
-                return unsafe { decode(session.as_ptr(), call, array, out, err) };
+                return unsafe { decode(session.as_ptr(), call, array, rows, out, err) };
             }
             Error::unsupported("crossdock verify cannot open a session to decode with")
         }

@@ -102,10 +102,11 @@ fn numbers() -> impl Iterator<Item = (&'static str, i128)> {
     .chain([("CROSSDOCK_META_N_SIZES", abi::BUILT_SIZES.len() as i128)])
 }
 
-const IDS: [(&str, &core::ffi::CStr); 11] = [
+const IDS: [(&str, &core::ffi::CStr); 12] = [
     ("CROSSDOCK_IMPORTER_ID", abi::IMPORTER_ID),
     ("CROSSDOCK_EXPORTER_ID", abi::EXPORTER_ID),
     ("CROSSDOCK_OPENER_ID", abi::OPENER_ID),
+    ("CROSSDOCK_ENCODER_ID", abi::ENCODER_ID),
     ("CROSSDOCK_ENCODING_ID", abi::ENCODING_ID),
     ("CROSSDOCK_HOST_LOG_ID", abi::HOST_LOG_ID),
     ("CROSSDOCK_HOST_SESSION_ID", abi::HOST_SESSION_ID),

@@ -3,6 +3,7 @@
 
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::offset_of;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -64,22 +65,25 @@ impl Encoding for Decoder {
         assert_is_the_tree(node);
         Ok(())
     }
-    fn size(&self, node: EncodedNode<'_>) -> Result<Option<u64>> {
+    fn size(&self, node: EncodedNode<'_>, _: Range<u64>) -> Result<Option<u64>> {
         node.child(1)?.buffer(0).map(|buffer| Some(buffer.bytes))
     }
     fn lower(&self, node: EncodedNode<'_>) -> Result<Option<Vec<Operator>>> {
         Ok(Some(vec![Operator::Child(0), Operator::Add(node.child(1)?.metadata()[0].into())]))
     }
-    fn plan(&self, node: EncodedNode<'_>, wanted: Device) -> Result<DecodePlan> {
-        Ok(DecodePlan { device: wanted, decoded: vec![node.child(0)?.n_buffers() == 1, false] })
+    fn plan(&self, node: EncodedNode<'_>, wanted: Device, rows: Range<u64>) -> Result<DecodePlan> {
+        let decoded = vec![node.child(0)?.n_buffers() == 1, false];
+        Ok(DecodePlan { device: wanted, rows, decoded, rows_below: vec![1..2, 0..3] })
     }
     fn decode(
         &self,
         call: &Call<'_>,
         node: EncodedNode<'_>,
+        rows: Range<u64>,
         below: Vec<Option<Owned<abi::Batch>>>,
     ) -> Result<Owned<abi::Batch>> {
         assert_is_the_tree(node);
+        assert_eq!(rows, 1..3);
         let marks: Vec<_> = below.iter().map(|batch| batch.as_ref().map(|b| b.n_buffer_sizes)).collect();
         assert_eq!(marks, [Some(1), None]);
         // SAFETY: this function decodes the node, so it may take the buffers of descendants that
@@ -89,7 +93,7 @@ impl Encoding for Decoder {
         let logical_type = LogicalType::Dtype(vec![1]);
         let (encoding, metadata) = ("ours".into(), Vec::new());
         let parts = NodeParts { encoding, logical_type, length: 3, metadata, n_buffers: 0, n_children: 0 };
-        self.0.decode(call, EncodedArray::new(vec![parts], Vec::new())?)
+        self.0.decode(call, EncodedArray::new(vec![parts], Vec::new())?, Some(0..2))
     }
 }
 
@@ -99,6 +103,7 @@ unsafe extern "C" fn decode_by_host(
     decoder: *const abi::HostDecode,
     call: *const abi::Call,
     array: *mut abi::EncodedArray,
+    rows: *const abi::RowRange,
     out: *mut abi::Batch,
     _err: *mut abi::Error,
 ) -> abi::Code {
@@ -113,6 +118,7 @@ unsafe extern "C" fn decode_by_host(
         );
         let array = EncodedArray::from_raw(Owned::take(array)).unwrap();
         assert_eq!((array.n_nodes(), array.root().unwrap().encoding()), (1, "ours"));
+        assert_eq!(((*rows).begin, (*rows).end), (0, 2));
         out.write(batch(2));
     }
     abi::OK
@@ -145,20 +151,28 @@ fn current_plugin_decodes_array_of_host_with_longer_structs() {
     unsafe {
         let err = err.at();
         assert_eq!(table.check.unwrap()(instance, array, 0, err), abi::OK);
-        let mut bytes = -1;
-        assert_eq!((table.size.unwrap()(instance, array, 0, &mut bytes, err), bytes), (abi::OK, 24));
+        let (rows, mut bytes) = (abi::RowRange { begin: 1, end: 3 }, -1);
+        assert_eq!((table.size.unwrap()(instance, array, 0, &rows, &mut bytes, err), bytes), (abi::OK, 24));
         let mut operators = [abi::Operator { code: 0, index: 0, a: 0, b: 0 }; abi::MAX_OPERATORS];
         let mut n = 0;
         let lower = table.lower.unwrap();
         assert_eq!(lower(instance, array, 0, operators.as_mut_ptr(), operators.len(), &mut n, err), abi::OK);
         assert_eq!((n, operators[1].code, operators[1].a), (2, abi::OP_ADD, 12));
-        let (mut device, mut decoded) = (Device::CPU, [1, 1]);
-        let (wanted, flags) = (Device::cuda(3), decoded.as_mut_ptr());
-        let plan = table.plan.unwrap();
-        assert_eq!(plan(instance, array, 0, wanted, &mut device, flags, 2, err), abi::OK);
-        assert_eq!((device, decoded), (Device::cuda(3), [1, 0]));
+        let (mut decoded, mut rows_below) = ([1, 1], [abi::RowRange { begin: 0, end: 0 }; 2]);
+        let mut plan = Longer::new(abi::DecodePlan {
+            decoded: decoded.as_mut_ptr(),
+            rows_below: rows_below.as_mut_ptr(),
+            n_below: 2,
+            ..abi::DecodePlan::new()
+        });
+        let make_plan = table.plan.unwrap();
+        assert_eq!(make_plan(instance, array, 0, Device::cuda(3), &rows, plan.at(), err), abi::OK);
+        assert_eq!((plan.base.device, decoded), (Device::cuda(3), [1, 0]));
+        assert_eq!((plan.base.rows.begin, plan.base.rows.end), (1, 3));
+        assert_eq!(rows_below.map(|rows| (rows.begin, rows.end)), [(1, 2), (0, 3)]);
+        plan.assert_tail_unchanged();
         let (list, decode) = (below.as_mut_ptr().cast(), table.decode.unwrap());
-        assert_eq!(decode(instance, call.at(), array, 0, list, 2, out.at(), err), abi::OK);
+        assert_eq!(decode(instance, call.at(), array, 0, &rows, list, 2, out.at(), err), abi::OK);
         DECODER.destroy.unwrap()(instance);
     }
     assert_eq!(out.base.n_buffer_sizes, 2, "the host's batch");
@@ -223,6 +237,7 @@ mod later {
         _call: *const abi::Call,
         array: *const abi::EncodedArray,
         _node: usize,
+        _rows: *const abi::RowRange,
         below: *mut abi::Batch,
         n_below: usize,
         out: *mut abi::Batch,
@@ -273,11 +288,12 @@ fn plugin_with_longer_structs_decodes_array_of_current_host() {
     assert_eq!(encoding.ids().unwrap(), IDS);
     encoding.check(&array, 0).unwrap();
     assert!(encoding.lower(&array, 0).unwrap().is_none());
-    let plan = encoding.plan(&array, 0, Device::cuda(1)).unwrap();
-    assert_eq!(plan, DecodePlan { device: Device::CPU, decoded: vec![true, true] });
+    let plan = encoding.plan(&array, 0, Device::cuda(1), &(0..3)).unwrap();
+    assert_eq!(plan, DecodePlan::with_children_decoded(array.root().unwrap()));
+    assert_eq!((plan.device, plan.decoded), (Device::CPU, vec![true, true]));
     // SAFETY: there is no other copy of the batch.
     let below = vec![Some(unsafe { Owned::new(batch(1)) }), None];
-    let out = encoding.decode(&CallSettings::new(Device::CPU), &array, 0, below).unwrap();
+    let out = encoding.decode(&CallSettings::new(Device::CPU), &array, 0, &(0..3), below).unwrap();
     assert_eq!((out.n_buffer_sizes, out.struct_size), (3, size_of::<abi::Batch>()));
     drop((out, array));
     assert_eq!(tree.n_released(), 1, "the buffer that was taken");

@@ -4,7 +4,7 @@ crossdock_plugin_api::crossdock_plugin!(
     crossdock_encodings::Encodings,
     name: "encodings",
     description: "Decodes encoded arrays in Vortex's encodings: trees of nodes in capsules or as bytes",
-    interfaces: "crossdock.importer/1 crossdock.exporter/1 crossdock.encoding/1",
+    interfaces: "crossdock.importer/1 crossdock.exporter/1 crossdock.encoding/1 crossdock.encoder/1",
     formats: "encoded-array encodings",
     encodings: "fastlanes.bitpacked fastlanes.delta fastlanes.for fastlanes.rle vortex.alp vortex.alprd vortex.bool \
                 vortex.bytebool vortex.chunked vortex.constant vortex.datetimeparts vortex.decimal \

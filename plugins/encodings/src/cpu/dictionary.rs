@@ -180,7 +180,7 @@ mod tests {
             let values: Vec<u64> = (0..n_values as u64).map(|v| v * 3 + 1).collect();
             let offset = offset.min(codes.len() - 1);
             let greatest = codes.iter().max().map_or(0, |code| u16::BITS - code.leading_zeros());
-            let bytes = fastlanes::pack(&codes, greatest);
+            let bytes = fastlanes::packed(&codes, greatest);
             let (mut expected, mut got) = (vec![0; codes.len() - offset], vec![0; codes.len() - offset]);
             // A slice omits the blocks before the block that contains its first value.
             let (blocks, offset_in) = (offset / 1024 * 128 * greatest as usize, offset % 1024);

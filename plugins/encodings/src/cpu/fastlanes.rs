@@ -172,29 +172,37 @@ fn unpack_block<T: Word, U: Copy>(
     }
 }
 
-/// Packs the `width` lowest bits of `values` into blocks. The last block is padded with zeros. This
-/// is the inverse of [`unpack`]. A width above the type's width is replaced by the type's width.
-#[cfg(test)]
-pub fn pack<T: Word>(values: &[T], width: u32) -> Vec<u8> {
-    let width = width.min(T::BITS);
-    let mut packed = Vec::new();
-    for block in values.chunks(BLOCK) {
-        let mut words = vec![T::default(); T::LANES * width as usize];
+/// Packs the `width` lowest bits of `value(i)` for each value `i` of the blocks that `out` has space
+/// for. This is the inverse of [`unpack`]. `width` is at most that of the type.
+pub fn pack<T: Word>(width: u32, out: &mut [u8], value: impl Fn(usize) -> T) {
+    let (width, mask) = (width.min(T::BITS), T::mask(width));
+    let mut words = vec![T::default(); T::LANES * width as usize];
+    for (block, out) in out.chunks_exact_mut((ROW_BYTES * width as usize).max(1)).enumerate() {
+        words.fill(T::default());
         for row in 0..if width == 0 { 0 } else { T::BITS } {
+            let first = block * BLOCK + first_of_row(row as usize);
+            let (at, shift) = ((row * width / T::BITS) as usize * T::LANES, row * width % T::BITS);
             for lane in 0..T::LANES {
-                let value = block.get(first_of_row(row as usize) + lane).copied().unwrap_or_default();
-                let value = value & T::mask(width);
-                let (at, shift) = ((row * width / T::BITS) as usize * T::LANES + lane, row * width % T::BITS);
-                words[at] = words[at] | value << shift;
+                let value = value(first + lane) & mask;
+                words[at + lane] = words[at + lane] | value << shift;
                 if shift + width > T::BITS {
-                    words[at + T::LANES] = value >> (T::BITS - shift);
+                    words[at + T::LANES + lane] = value >> (T::BITS - shift);
                 }
             }
         }
-        packed
-            .extend(words.iter().flat_map(|word| word.wide().to_le_bytes().into_iter().take(size_of::<T>())));
+        for (to, word) in out.chunks_exact_mut(size_of::<T>()).zip(&words) {
+            to.copy_from_slice(&word.wide().to_le_bytes()[..size_of::<T>()]);
+        }
     }
-    packed
+}
+
+/// Packs values. The last block is padded with zeros.
+#[cfg(test)]
+pub fn packed<T: Word>(values: &[T], width: u32) -> Vec<u8> {
+    let width = width.min(T::BITS);
+    let mut out = vec![0; ROW_BYTES * width as usize * values.len().div_ceil(BLOCK)];
+    pack(width, &mut out, |i| values.get(i).copied().unwrap_or_default());
+    out
 }
 
 #[cfg(test)]
@@ -245,9 +253,9 @@ mod tests {
     fn assert_round_trip<T: Word>(width: u32, offset: usize, len: usize, seed: u64) {
         let width = width % (T::BITS + 1);
         let values: Vec<T> = noise(offset + len, seed).map(|x| T::low(x) & T::mask(width)).collect();
-        let packed = pack(&values, width);
+        let bytes = packed(&values, width);
         let mut out = vec![T::default(); len];
-        unpack(&packed, width, offset, &mut out, |v: T| v.plus(T::ONE)).unwrap();
+        unpack(&bytes, width, offset, &mut out, |v: T| v.plus(T::ONE)).unwrap();
         let expected: Vec<T> = values[offset..].iter().map(|v| v.plus(T::ONE)).collect();
         assert_eq!(out, expected);
     }
@@ -276,7 +284,7 @@ mod tests {
     fn accepts_misaligned_bytes() {
         let values: Vec<u64> = (0..1024).collect();
         let mut shifted = vec![0];
-        shifted.extend(pack(&values, 10));
+        shifted.extend(packed(&values, 10));
         let mut out = vec![0u64; 1024];
         unpack(&shifted[1..], 10, 0, &mut out, |v: u64| v).unwrap();
         assert_eq!(out, values);

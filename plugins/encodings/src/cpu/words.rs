@@ -37,8 +37,11 @@ pub trait Word:
     /// Truncates a number.
     fn low(of: u64) -> Self;
     /// Zero-extends to 64 bits.
-    #[cfg(test)]
     fn wide(self) -> u64;
+    /// The number of bits without leading zeros.
+    fn bits(self) -> u32 {
+        u64::BITS - self.wide().leading_zeros()
+    }
     /// Calls `visit` with each lane and its word. The row may be misaligned.
     fn each(row: &[u8; ROW_BYTES], visit: impl FnMut(usize, Self));
     /// [`each`](Self::each) for two rows at once.
@@ -73,7 +76,7 @@ macro_rules! words {
             fn low(of: u64) -> Self {
                 of as Self
             }
-            #[cfg(test)]
+            #[inline(always)]
             fn wide(self) -> u64 {
                 self.into()
             }

@@ -7,6 +7,7 @@ use crossdock_memory::{Buffer, Memory};
 use crossdock_plugin_api::{Device, EncodedArray, EncodedBuffers, Error, LogicalType, NodeParts, Result};
 
 use crate::wire::dtype::EXTENSION_NAME;
+use crate::wire::protobuf::message;
 use crate::wire::{PType, dtype_write};
 
 /// Builds a tree in pre-order.
@@ -14,23 +15,6 @@ pub(super) struct Tree<'a> {
     memory: &'a Memory,
     nodes: Vec<NodeParts>,
     buffers: EncodedBuffers,
-}
-
-/// Encodes a protobuf message of integer fields. Zeros are omitted.
-fn message(numbers: &[(u32, u64)]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut varint = |mut value: u64| {
-        while value >= 0x80 {
-            bytes.push(value as u8 | 0x80);
-            value >>= 7;
-        }
-        bytes.push(value as u8);
-    };
-    for (number, value) in numbers.iter().filter(|(_, value)| *value != 0) {
-        varint(u64::from(*number) << 3);
-        varint(*value);
-    }
-    bytes
 }
 
 fn unnamed(data_type: DataType, nullable: bool) -> Field {

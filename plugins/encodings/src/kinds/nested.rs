@@ -102,17 +102,19 @@ fn sum_of_chunks(node: &Node<'_>) -> Result<Option<usize>> {
 
 fn chunked(job: &Job<'_>) -> Result<DeviceArray> {
     let node = &job.node;
-    let chunks = node.raw.children().skip(1).map(|chunk| job.decoded(chunk).cloned());
-    let chunks = chunks.collect::<Result<Vec<_>>>()?;
     let offsets = Values::new(job.child(0)?, job.stream)?;
+    let lengths = node.raw.children().skip(1).map(|chunk| chunk.length());
     let mut expected = 0u64;
-    for (i, (offset, chunk)) in
-        offsets.get::<u64>()?.iter().zip(chunks.iter().map(Some).chain([None])).enumerate()
-    {
+    for (i, (offset, length)) in offsets.get::<u64>()?.iter().zip(lengths.chain([0])).enumerate() {
         if *offset != expected {
             return Err(node.wrong(format_args!("chunk {i} begins at {offset}, expected {expected}")));
         }
-        expected += chunk.map_or(0, |chunk| chunk.len() as u64);
+        expected = expected.saturating_add(length);
     }
+    let is_whole = node.len as u64 == node.raw.length();
+    // If some rows are decoded, the chunks outside of them are empty.
+    let decoded = node.raw.children().skip(1).map(|chunk| job.decoded(chunk));
+    let decoded = decoded.collect::<Result<Vec<_>>>()?.into_iter();
+    let chunks: Vec<_> = decoded.filter(|chunk| is_whole || !chunk.is_empty()).cloned().collect();
     if chunks.is_empty() { DeviceArray::empty(node.data_type()) } else { concatenate(job, &chunks) }
 }

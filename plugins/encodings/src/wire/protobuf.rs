@@ -182,6 +182,28 @@ pub fn in_field(error: Error, number: u32) -> Error {
     error.context(format_args!("field {number}"))
 }
 
+/// Encodes a protobuf message of integer fields. Zeros are omitted.
+pub(crate) fn message(numbers: &[(u32, u64)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut varint = |mut value: u64| {
+        while value >= 0x80 {
+            bytes.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        bytes.push(value as u8);
+    };
+    for (number, value) in numbers.iter().filter(|(_, value)| *value != 0) {
+        varint(u64::from(*number) << 3);
+        varint(*value);
+    }
+    bytes
+}
+
+/// Encodes a protobuf message of one integer field, also if the integer is zero.
+pub(crate) fn one_field(number: u32, value: u64) -> Vec<u8> {
+    if value == 0 { vec![(number << 3) as u8, 0] } else { message(&[(number, value)]) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

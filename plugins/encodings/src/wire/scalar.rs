@@ -80,7 +80,7 @@ pub fn number(message: &[u8], ptype: PType) -> Result<Number> {
 }
 
 /// Field numbers of a `ScalarValue`.
-mod kind {
+pub(crate) mod kind {
     pub const NULL: u32 = 1;
     pub const BOOL: u32 = 2;
     pub const INT64: u32 = 3;

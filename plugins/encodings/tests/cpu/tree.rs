@@ -131,13 +131,13 @@ impl Rig {
     /// The size that the plugin states for the decoded root.
     pub fn size(&self, root: &Node) -> Option<u64> {
         let array = self.tree(root);
-        self.encoding().size(array.root().unwrap()).unwrap()
+        self.encoding().size(array.root().unwrap(), 0..root.len).unwrap()
     }
 
     /// The plan for decoding the root on a device.
     pub fn plan(&self, root: &Node, wanted: Device) -> DecodePlan {
         let array = self.tree(root);
-        self.encoding().plan(array.root().unwrap(), wanted).unwrap()
+        self.encoding().plan(array.root().unwrap(), wanted, 0..root.len).unwrap()
     }
 
     /// Returns the root's program, if it has one.
@@ -166,10 +166,11 @@ impl Rig {
     fn decode_node(&self, array: &EncodedArray, index: usize) -> Result<Owned<abi::Batch>> {
         let node = array.node(index)?;
         self.encoding().check(node)?;
-        let plan = self.encoding().plan(node, Device::CPU)?;
+        let rows = 0..node.length();
+        let plan = self.encoding().plan(node, Device::CPU, rows.clone())?;
         let below = (index + 1..).zip(plan.decoded);
         let below = below.map(|(at, wanted)| wanted.then(|| self.decode_node(array, at)).transpose());
         let below = below.collect::<Result<_>>()?;
-        CallSettings::new(Device::CPU).enter(|call| self.encoding().decode(call, node, below))
+        CallSettings::new(Device::CPU).enter(|call| self.encoding().decode(call, node, rows, below))
     }
 }

@@ -1,6 +1,7 @@
 //! Tests that a session decodes encoded arrays on every device, from buffers on any device, and
 //! rejects malformed arrays.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema};
@@ -183,7 +184,7 @@ impl Encoding for Mismatching {
         Ok(())
     }
 
-    fn size(&self, _: EncodedNode<'_>) -> Result<Option<u64>> {
+    fn size(&self, _: EncodedNode<'_>, _: Range<u64>) -> Result<Option<u64>> {
         Ok(None)
     }
 
@@ -191,6 +192,7 @@ impl Encoding for Mismatching {
         &self,
         _: &Call<'_>,
         node: EncodedNode<'_>,
+        _: Range<u64>,
         _: Vec<Option<Owned<abi::Batch>>>,
     ) -> Result<Owned<abi::Batch>> {
         let stream = self.0.default_stream(Device::CPU)?;

@@ -1,6 +1,7 @@
 //! Tests that isolated plugins have the same results as plugins in the host's process.
 
 use std::io::Write;
+use std::ops::Range;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -303,7 +304,7 @@ impl Encoding for Tens {
         Ok(())
     }
 
-    fn size(&self, _: EncodedNode<'_>) -> Result<Option<u64>> {
+    fn size(&self, _: EncodedNode<'_>, _: Range<u64>) -> Result<Option<u64>> {
         Ok(None)
     }
 
@@ -311,6 +312,7 @@ impl Encoding for Tens {
         &self,
         call: &Call<'_>,
         node: EncodedNode<'_>,
+        _: Range<u64>,
         _: Vec<Option<Owned<abi::Batch>>>,
     ) -> Result<Owned<abi::Batch>> {
         RECORDED_CALLS.lock().unwrap().push((call.byte_budget(), call.validate(), call.stream().is_null()));

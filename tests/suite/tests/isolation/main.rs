@@ -8,6 +8,7 @@
 mod actions;
 mod cgroup;
 mod devices;
+mod encoded_rows;
 mod equivalence;
 mod leak;
 mod other_programs;

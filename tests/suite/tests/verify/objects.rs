@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The plugin's source files.
-const FILES: [&str; 15] = [
+const FILES: [&str; 16] = [
     "plugin.c",
     "schema.c",
     "numbers.c",
@@ -20,6 +20,7 @@ const FILES: [&str; 15] = [
     "tensors.c",
     "ipc.c",
     "encoding.c",
+    "encoder.c",
     "opener.c",
 ];
 

@@ -74,15 +74,15 @@ fn tree(len: usize) -> EncodedArray {
 /// Decodes a batch of words with the plugin. Returns the raw batch.
 fn decode(plugin: &Instance, words_batch: Owned<abi::Batch>, stream: &Stream) -> Owned<abi::Batch> {
     let (encoding, device) = (plugin.encoding().unwrap(), stream.device());
-    let tree = tree(words_batch.array.array.length as usize);
+    let len = words_batch.array.array.length;
+    let (tree, rows) = (tree(len as usize), 0..len as u64);
     encoding.check(&tree, 0).unwrap();
-    let plan = encoding.plan(&tree, 0, device).unwrap();
+    let plan = encoding.plan(&tree, 0, device, &rows).unwrap();
     assert_eq!((plan.device, plan.decoded), (device, vec![true]));
     // SAFETY: the stream belongs to the device and outlives the call.
     let stream = unsafe { CallStream::new(stream.raw()) };
-    encoding
-        .decode(&CallSettings { stream, ..CallSettings::new(device) }, &tree, 0, vec![Some(words_batch)])
-        .unwrap()
+    let call = CallSettings { stream, ..CallSettings::new(device) };
+    encoding.decode(&call, &tree, 0, &rows, vec![Some(words_batch)]).unwrap()
 }
 
 /// `len` words from index `first` on. Either the column is a slice or the batch has an offset.
@@ -148,7 +148,7 @@ fn devices_without_a_kernel_decode_on_the_cpu() {
     let Some(plugin) = example_plugin("devices_without_a_kernel_decode_on_the_cpu") else { return };
     let host = TestHost::new();
     let plugin = instance(&plugin, &host);
-    let device = |requested| plugin.encoding().unwrap().plan(&tree(1), 0, requested).unwrap().device;
+    let device = |requested| plugin.encoding().unwrap().plan(&tree(1), 0, requested, &(0..1)).unwrap().device;
     assert_eq!([Device::UNTOUCHABLE, Device::CPU].map(device), [Device::CPU; 2]);
     assert_eq!(device(Device::cuda(3)), Device::cuda(3));
 }
@@ -199,7 +199,8 @@ fn rejects_batches_that_do_not_match_their_node() {
     let encoding = plugin.encoding().unwrap();
     let words_batch = words(&host, Device::CPU);
     let error_for = |below: Vec<Option<Owned<abi::Batch>>>, len: usize| {
-        let result = encoding.decode(&CallSettings::new(Device::CPU), &tree(len), 0, below);
+        let rows = 0..len as u64;
+        let result = encoding.decode(&CallSettings::new(Device::CPU), &tree(len), 0, &rows, below);
         result.err().expect("the batch is rejected").message().to_string()
     };
     let batch = || export_batch(&words_batch, false, &host.stream(Device::CPU)).unwrap();
