@@ -35,6 +35,14 @@
  *              crossdock.h.
  *   texts      A crossdock_str is UTF-8. A path may contain any bytes except NUL. Texts that the
  *              library returns are followed by a NUL.
+ *   inputs     An input is a path, or a URI such as "s3://bucket/name". A text is a URI if it
+ *              begins with a scheme and "://", and a plugin opens this scheme
+ *              (crossdock_plugin_meta.schemes). If no plugin opens the scheme, the text is a path
+ *              if the file exists, and otherwise the error CROSSDOCK_INVALID_ARGUMENT, whose
+ *              message names the missing plugin or the known schemes. "./" at the beginning makes
+ *              any text a path.
+ *   outputs    An output is a path. A text that begins with a scheme and "://" is rejected with
+ *              CROSSDOCK_INVALID_ARGUMENT, because plugins only read URIs.
  *   callbacks  Callbacks must not unwind. They may be called on any thread unless documented
  *              otherwise.
  *
@@ -415,6 +423,10 @@ typedef struct crossdock_read_settings {
    * no comparison. `rows` are positions before the filters. */
   const crossdock_str* filters;
   size_t n_filters;
+  /* Options of the plugin that opens URIs, for example credentials. If there are any, an input that
+   * is not a URI is the error CROSSDOCK_INVALID_ARGUMENT. */
+  const crossdock_option* storage_options;
+  size_t n_storage_options;
 } crossdock_read_settings;
 
 /* Flags of crossdock_read_settings. They are none of the flags of crossdock_read_request. */
@@ -424,12 +436,12 @@ typedef struct crossdock_read_settings {
 #define CROSSDOCK_READ_DEVICE_ROWS 131072u
 
 /*
- * [any-thread] Reads a file. A regular file is mapped. Other programs must not truncate it while
- * the stream or its batches exist (see crossdock_handle_sigbus). Other files, such as named pipes
- * and devices, are read in order.
+ * [any-thread] Reads a file or a URI. A regular file is mapped. Other programs must not truncate it
+ * while the stream or its batches exist (see crossdock_handle_sigbus). Other files, such as named
+ * pipes and devices, are read in order.
  *
  * session:  The session.
- * path:     Borrowed for the call.
+ * path:     A path or a URI. Borrowed for the call.
  * settings: Borrowed for the call, except `progress_data`. NULL: all defaults.
  * out:      Receives the stream. The caller must release it.
  * err:      Receives the error. May be NULL.
@@ -511,19 +523,19 @@ crossdock_code crossdock_session_count_rows(crossdock_session* session, const cr
                                             crossdock_error* err);
 
 /*
- * [any-thread] Reads files of one schema, one after another, as a stream of batches on the
+ * [any-thread] Reads files or URIs of one schema, one after another, as a stream of batches on the
  * session's device. A thread reads batches ahead within the memory limit. The rows and the limit of
- * the settings apply to the rows of all files together.
+ * the settings apply to the rows of all inputs together.
  *
  * session:  The session. The stream may outlive it.
- * paths:    Borrowed for the call. At least one; one path may be a pipe, several must be regular
- *           files.
+ * paths:    Paths or URIs. Borrowed for the call. At least one; one path may be a pipe, several
+ *           must be regular files.
  * n_paths:  The length of `paths`.
  * settings: Borrowed for the call, except `progress_data`. NULL: all defaults.
  * out:      Receives the stream of record batches. The caller must release it. Only one thread at a
  *           time may call its functions. An array is ready when its `sync_event` has occurred, and
  *           may outlive the stream.
- * err:      Receives the error. May be NULL. Errors of later files and batches are those of the
+ * err:      Receives the error. May be NULL. Errors of later inputs and batches are those of the
  *           stream.
  *
  * Returns CROSSDOCK_OK or an error code.
@@ -655,6 +667,8 @@ typedef struct crossdock_convert_settings {
    * See crossdock_read_settings. */
   void (*progress)(void* progress_data, uint64_t bytes_done, uint64_t bytes_total);
   void* progress_data;
+  const crossdock_option* storage_options; /* see crossdock_read_settings */
+  size_t n_storage_options;
 } crossdock_convert_settings;
 
 /* One stage of a conversion. */
@@ -688,12 +702,12 @@ typedef struct crossdock_report {
 } crossdock_report;
 
 /*
- * [any-thread] Converts the file `input` to the file `output`. The output appears when it is
+ * [any-thread] Converts a file or a URI to the file `output`. The output appears when it is
  * complete. On failure, no output appears.
  *
  * session:  The session.
- * input:    A path. Borrowed for the call.
- * output:   A path. Borrowed for the call.
+ * input:    A path or a URI. Borrowed for the call.
+ * output:   A path, not a URI. Borrowed for the call.
  * settings: Borrowed for the call. NULL: all defaults.
  * out:      Receives the report. The caller must release it. May be NULL.
  * err:      Receives the error. May be NULL.

@@ -135,6 +135,8 @@ abi! {
         batch_rows: u64,
         filters: *const Str,
         n_filters: usize,
+        storage_options: *const OptionPair,
+        n_storage_options: usize,
     }
     struct WriteSettings = "crossdock_write_settings" {
         format: Str,
@@ -154,6 +156,8 @@ abi! {
         n_write_options: usize,
         progress: Option<Progress>,
         progress_data: *mut c_void,
+        storage_options: *const OptionPair,
+        n_storage_options: usize,
     }
     struct Stage = "crossdock_stage" {
         kind: Str,

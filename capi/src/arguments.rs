@@ -171,10 +171,10 @@ pub unsafe fn path(path: api::Str, what: &str) -> Result<PathBuf> {
 
 /// # Safety
 /// `options` points to `n` pairs whose texts are valid for the call, or `n` is 0.
-pub unsafe fn options(options: *const api::OptionPair, n: usize) -> Result<Options> {
+pub unsafe fn options(options: *const api::OptionPair, n: usize, what: &str) -> Result<Options> {
     let mut all = Options::new();
     // SAFETY: `options` points to `n` pairs by the requirement of this function.
-    for pair in unsafe { list(options, n, "the options") }? {
+    for pair in unsafe { list(options, n, what) }? {
         // SAFETY: the texts are valid by the requirement of this function.
         all = unsafe { all.with(name(pair.key, "an option's key")?, text(pair.value, "an option's value")?) };
     }

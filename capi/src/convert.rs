@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crossdock::convert::{Report as HostReport, Stage as HostStage};
 use crossdock::sink::Output;
-use crossdock::source::Input;
 use crossdock_plugin_api::{Owned, Result, abi as api};
 
 use crate::abi::{ConvertSettings, Report, Stage};
@@ -56,11 +55,11 @@ unsafe fn convert(
     let mut conversion = handle.session.conversion();
     // SAFETY: the header requires settings that are NULL or have `struct_size` bytes, and valid
     // texts and lists.
-    let (input, output) = unsafe {
+    let (input, output, storage) = unsafe {
         let settings = arguments::settings(settings, "the settings of the conversion")?;
-        let options = arguments::options(settings.read_options, settings.n_read_options)?;
+        let options = arguments::options(settings.read_options, settings.n_read_options, "read_options")?;
         conversion = conversion.read_options(options);
-        let options = arguments::options(settings.write_options, settings.n_write_options)?;
+        let options = arguments::options(settings.write_options, settings.n_write_options, "write_options")?;
         conversion = conversion.write_options(options);
         if let Some(from) = arguments::optional_text(settings.from, "from")? {
             conversion = conversion.from(from);
@@ -78,11 +77,13 @@ unsafe fn convert(
         if let Some(progress) = arguments::progress(settings.progress, settings.progress_data) {
             conversion = conversion.progress(progress);
         }
-        (arguments::path(input, "the path to read")?, arguments::path(output, "the path to write")?)
+        let storage =
+            arguments::options(settings.storage_options, settings.n_storage_options, "storage_options")?;
+        let input = arguments::path(input, "the path to read")?;
+        (input, arguments::path(output, "the path to write")?, storage)
     };
-    let cancel = handle.session.cancel_flag();
-    let input = Input::open(input, cancel).map_err(error::from_host)?;
-    let output = Output::create(output, cancel).map_err(error::from_host)?;
+    let input = handle.session.open_input(input, &storage).map_err(error::from_host)?;
+    let output = Output::create(output, handle.session.cancel_flag()).map_err(error::from_host)?;
     conversion.run(input, output).map_err(error::from_host)
 }
 

@@ -33,7 +33,7 @@ unsafe fn read(
             let settings = arguments::settings(settings, "the settings for reading")?;
             let options = ReadOptions {
                 from: arguments::optional_text(settings.format, "format")?,
-                options: arguments::options(settings.options, settings.n_options)?,
+                options: arguments::options(settings.options, settings.n_options, "options")?,
                 progress: arguments::progress(settings.progress, settings.progress_data),
                 ..request(&settings)?
             };
@@ -86,7 +86,18 @@ pub unsafe fn request(settings: &ReadSettings) -> Result<ReadOptions> {
     })
 }
 
-fn open_input(handle: &SessionHandle, input: Input, options: &ReadOptions) -> Result<Reader> {
+/// # Errors
+/// There are storage options, which apply only to URIs.
+fn reject_storage_options(settings: &ReadSettings, input: &str) -> Result<()> {
+    match settings.n_storage_options {
+        0 => Ok(()),
+        n => Err(Error::invalid_argument(format!(
+            "storage options apply only to URIs: expected none for {input}, got {n}"
+        ))),
+    }
+}
+
+fn read_input(handle: &SessionHandle, input: Input, options: &ReadOptions) -> Result<Reader> {
     handle.session.read(input, options).map_err(error::from_host)
 }
 
@@ -102,11 +113,17 @@ pub unsafe extern "C" fn crossdock_session_read_path(
     out: *mut api::BatchStream,
     err: *mut api::Error,
 ) -> api::Code {
-    let open = |handle: &SessionHandle, _: &ReadSettings, options: ReadOptions| {
-        // SAFETY: the header requires a text that is valid for the call.
-        let path = unsafe { arguments::path(path, "the path to read") }?;
-        let input = Input::open(path, handle.session.cancel_flag()).map_err(error::from_host)?;
-        open_input(handle, input, &options)
+    let open = |handle: &SessionHandle, settings: &ReadSettings, options: ReadOptions| {
+        // SAFETY: the header requires texts and lists that are valid for the call.
+        let (path, storage) = unsafe {
+            let path = arguments::path(path, "the path to read")?;
+            (
+                path,
+                arguments::options(settings.storage_options, settings.n_storage_options, "storage_options")?,
+            )
+        };
+        let input = handle.session.open_input(path, &storage).map_err(error::from_host)?;
+        read_input(handle, input, &options)
     };
     // SAFETY: the caller guarantees the requirements of crossdock-host.h, and `read` has no other
     // requirements.
@@ -136,13 +153,14 @@ pub unsafe extern "C" fn crossdock_session_read_bytes(
         let bytes = if is_valid { bytes } else { 0 };
         ForeignBytes::new(Data(data.cast_mut()), bytes, release, Data(release_data))
     };
-    let open = |handle: &SessionHandle, _: &ReadSettings, options: ReadOptions| {
+    let open = |handle: &SessionHandle, settings: &ReadSettings, options: ReadOptions| {
+        reject_storage_options(settings, "bytes")?;
         if !is_valid {
             return Err(Error::invalid_argument(format!(
                 "{bytes} bytes at {data:p} are not a valid range of memory"
             )));
         }
-        open_input(handle, Input::Bytes(Arc::new(foreign_bytes)), &options)
+        read_input(handle, Input::Bytes(Arc::new(foreign_bytes)), &options)
     };
     // SAFETY: the caller guarantees the requirements of crossdock-host.h, and `read` has no other
     // requirements.
@@ -164,13 +182,14 @@ pub unsafe extern "C" fn crossdock_session_read_source(
     // Takes ownership before all checks, because ownership passes even if a check fails.
     // SAFETY: the header requires a source that is NULL or valid, and passes its ownership.
     let source = unsafe { Owned::take(source) };
-    let open = |handle: &SessionHandle, _: &ReadSettings, options: ReadOptions| {
+    let open = |handle: &SessionHandle, settings: &ReadSettings, options: ReadOptions| {
+        reject_storage_options(settings, "a source")?;
         if source.is_released() {
             return Err(Error::invalid_argument("the source is NULL or released"));
         }
         // SAFETY: the header requires a source whose functions follow crossdock.h.
         let source = ForeignSource::new(unsafe { Source::from_raw(source) });
-        open_input(handle, Input::Bytes(Arc::new(source)), &options)
+        read_input(handle, Input::Bytes(Arc::new(source)), &options)
     };
     // SAFETY: the caller guarantees the requirements of crossdock-host.h, and `read` has no other
     // requirements.
@@ -195,6 +214,7 @@ pub unsafe extern "C" fn crossdock_session_read_capsules(
     let capsules = unsafe { take_all(capsules, n_capsules) };
     let open = |handle: &SessionHandle, settings: &ReadSettings, options: ReadOptions| {
         let capsules = capsules?;
+        reject_storage_options(settings, "capsules")?;
         let format = options.from.ok_or_else(|| {
             Error::invalid_argument("the settings for reading have no format, which capsules need")
         })?;

@@ -1,4 +1,4 @@
-//! Reads files as Arrow's C streams.
+//! Reads files and URIs as Arrow's C streams.
 
 use crossdock::{Batches, ReadOptions, Scan, ScanOptions, ScanSource, Session};
 use crossdock_arrays::{NextArray, export_batch_to_external, export_data_stream, export_device_stream};
@@ -25,19 +25,20 @@ unsafe fn scan<T: Release>(
         arguments::check_not_null(out, "out")?;
         // SAFETY: the header requires a list of `n_paths` valid texts, and settings that are NULL
         // or have `struct_size` bytes, with valid texts and lists.
-        let (files, read) = unsafe {
+        let (files, options) = unsafe {
             let paths = arguments::list(paths, n_paths, "the paths")?;
             let files = paths.iter().map(|path| arguments::path(*path, "a path")).collect::<Result<_>>()?;
-            let settings = arguments::settings(settings, "the settings for reading")?;
+            let settings: ReadSettings = arguments::settings(settings, "the settings for reading")?;
             let read = ReadOptions {
                 from: arguments::optional_text(settings.format, "format")?,
-                options: arguments::options(settings.options, settings.n_options)?,
+                options: arguments::options(settings.options, settings.n_options, "options")?,
                 progress: arguments::progress(settings.progress, settings.progress_data),
                 ..request(&settings)?
             };
-            (files, read)
+            let storage =
+                arguments::options(settings.storage_options, settings.n_storage_options, "storage_options")?;
+            (files, ScanOptions { read, storage, ..ScanOptions::default() })
         };
-        let options = ScanOptions { read, ..ScanOptions::default() };
         let scan = handle.session.scan(ScanSource::Files(files), options).map_err(error::from_host)?;
         let stream = export(&handle.session, &scan)?;
         // SAFETY: `out` is not null, as checked above, and the header requires it to be writable.

@@ -51,7 +51,7 @@ pub unsafe fn options(settings: *const WriteSettings) -> Result<WriteOptions> {
         let settings = arguments::settings(settings, "the settings for writing")?;
         Ok(WriteOptions {
             to: arguments::optional_text(settings.format, "format")?,
-            options: arguments::options(settings.options, settings.n_options)?,
+            options: arguments::options(settings.options, settings.n_options, "options")?,
         })
     }
 }

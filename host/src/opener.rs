@@ -3,35 +3,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crossdock_plugin_api::{
-    ByteSource, Code, Error as ApiError, Map, Options, Result as ApiResult, Source, is_scheme,
-};
+use crossdock_plugin_api::{ByteSource, Code, Error as ApiError, Map, Options, Result as ApiResult, Source};
 
 use crate::error::{Error, Result};
 use crate::plugin::Plugin;
 use crate::session::Session;
 use crate::source::Input;
+use crate::uri::{scheme_of, without_secrets};
 
 /// The plugin that opens well-known schemes, and these schemes.
 const WELL_KNOWN: (&str, [&str; 10]) =
     ("object-store", ["s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "http", "https"]);
-
-/// Returns the scheme of a URI in lower case, for example "s3" for "s3://bucket/name"; `None` for a
-/// text that is not a URI.
-pub fn scheme_of(text: &str) -> Option<String> {
-    let scheme = text.split_once("://")?.0.to_ascii_lowercase();
-    is_scheme(&scheme).then_some(scheme)
-}
-
-/// Returns the URI for a message, without user name, password and query, which may contain a
-/// secret.
-fn without_secrets(uri: &str) -> String {
-    let Some((scheme, rest)) = uri.split_once("://") else { return uri.to_owned() };
-    let rest = rest.split(['?', '#']).next().unwrap_or_default();
-    let (authority, path) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
-    let place = authority.rsplit_once('@').map_or(authority, |(_, place)| place);
-    format!("{scheme}://{place}{path}")
-}
 
 impl Session {
     /// Opens a URI with the first plugin that opens its scheme. `options` are the plugin's, for
@@ -152,26 +134,5 @@ impl ByteSource for OpenedSource {
 
     fn version(&self) -> &str {
         self.source.version()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{scheme_of, without_secrets};
-
-    #[test]
-    fn schemes_are_found_in_any_case() {
-        assert_eq!(scheme_of("S3://bucket/name").as_deref(), Some("s3"));
-        assert_eq!(scheme_of("svn+ssh://host").as_deref(), Some("svn+ssh"));
-        for text in ["", "a", "/tmp/a://b", "./s3://a", "://a", "3s://a", "s3:/a", "a b://c"] {
-            assert_eq!(scheme_of(text), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn messages_contain_no_password_and_no_query() {
-        assert_eq!(without_secrets("https://me:pw@host:1/a@b?sig=x#y"), "https://host:1/a@b");
-        assert_eq!(without_secrets("s3://bucket"), "s3://bucket");
-        assert_eq!(without_secrets("https://a@b@host?x"), "https://host");
     }
 }

@@ -117,6 +117,14 @@ cases! {
     scan_selects_columns_and_rows_of_all_files_together
     stream_of_a_scan_may_outlive_the_session
     scan_reports_why_files_cannot_be_read
+    read_path_reads_uris
+    scan_reads_uris_and_paths
+    conversion_reads_a_uri
+    reports_why_a_uri_cannot_be_opened
+    scan_reports_why_a_later_input_cannot_be_opened
+    storage_options_apply_only_to_uris
+    path_may_look_like_a_uri
+    outputs_are_no_uris
     file_appears_complete_when_finish_succeeds
     writer_released_early_leaves_no_file
     failed_write_abandons_the_file

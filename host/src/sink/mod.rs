@@ -15,7 +15,8 @@ pub use shared::SharedSink;
 pub use stream::StreamSink;
 pub use vec::VecSink;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::uri::{scheme_of, without_secrets};
 
 /// The name of standard output in messages. It is also used as a file extension of formats.
 pub(crate) const STANDARD_OUTPUT: &str = "-";
@@ -35,8 +36,18 @@ pub enum Output {
 impl Output {
     /// Opens a path for writing. A regular file appears at the path when the output is committed. A
     /// named pipe or a device is written directly.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the path has the form of a URI, because plugins only read URIs;
+    /// [`Error::Io`] if the path cannot be written.
     pub fn create(path: impl AsRef<Path>, cancel: &CancelFlag) -> Result<Self> {
         let path = path.as_ref();
+        if let Some(uri) = path.to_str().filter(|text| scheme_of(text).is_some()) {
+            return Err(Error::usage(format!(
+                "cannot write '{}': expected a path, because URIs can only be read; begin a path of this form with './'",
+                without_secrets(uri)
+            )));
+        }
         match std::fs::metadata(path) {
             Ok(existing) if !existing.is_file() && !existing.is_dir() => {
                 Ok(Self::Stream(StreamSink::open(path, cancel.clone())?))

@@ -67,6 +67,21 @@ fn error_names_a_target_that_cannot_be_written() {
 }
 
 #[test]
+fn output_is_no_uri() {
+    for uri in ["s3://me:secret@bucket/a.arrow?secret", "file:///tmp/a", "Other://a"] {
+        let error = Output::create(uri, &no_cancel()).err().unwrap().one_line();
+        assert!(error.contains("expected a path, because URIs can only be read"), "{error}");
+        assert!(error.contains("://") && !error.contains("secret"), "{error}");
+    }
+    // A text that does not begin with the scheme is a path.
+    let directory = temporary();
+    std::fs::create_dir(directory.path().join("s3:")).unwrap();
+    let path = format!("{}/s3://a", directory.path().display());
+    Output::create(&path, &no_cancel()).unwrap().commit().unwrap();
+    assert!(directory.path().join("s3:/a").exists());
+}
+
+#[test]
 fn sink_rejects_writes_after_the_commit() {
     let directory = temporary();
     let path = directory.path().join("out");

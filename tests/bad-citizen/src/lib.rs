@@ -3,11 +3,15 @@
 //!
 //! The formats `three-of-five` and `six-of-five` do not panic. Their batch has a capacity of five
 //! rows, and its number of rows, three or six, is on the device.
+//!
+//! The module `opener` opens URIs.
 #![allow(clippy::panic)]
+
+mod opener;
 
 use crossdock_plugin_api::{
     BatchStream, BatchWriter, Call, Capsule, ColumnPlan, Device, Error, Exporter, Format, Host, Importer,
-    Input, Options, Owned, Plugin, ReadRequest, Result, Sink, abi,
+    Input, Opener, Options, Owned, Plugin, ReadRequest, Result, Sink, abi,
 };
 
 /// The formats, one for each function that panics.
@@ -55,6 +59,9 @@ impl Plugin for BadCitizen {
         Some(self)
     }
     fn exporter(&self) -> Option<&dyn Exporter> {
+        Some(self)
+    }
+    fn opener(&self) -> Option<&dyn Opener> {
         Some(self)
     }
 }
@@ -191,7 +198,8 @@ crossdock_plugin_api::crossdock_plugin!(
     BadCitizen,
     name: "bad-citizen",
     description: "panics wherever it is called",
-    interfaces: "crossdock.importer/1 crossdock.exporter/1",
+    interfaces: "crossdock.importer/1 crossdock.exporter/1 crossdock.opener/1",
     formats: "panic-open panic-schema panic-next panic-stream-release panic-plan panic-begin panic-write panic-finish \
               panic-writer-release fail three-of-five six-of-five",
+    schemes: "citizen",
 );

@@ -24,6 +24,9 @@ sys.path.insert(0, str(HERE.parent))
 # This folder has trees of every Vortex encoding.
 sys.path.append(str(HERE.parent / "vortex"))
 
+# A plugin of the tests, which opens the URIs citizen://PATH. It is built with the workspace.
+BAD_CITIZEN = ROOT / "target" / "debug" / "libbad_citizen.so"
+
 import crossdock as cd  # noqa: E402
 from sampling import skip_unselected  # noqa: E402
 

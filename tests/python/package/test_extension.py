@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import BAD_CITIZEN, ROOT
 
 import crossdock as cd
 import pyarrow as pa
@@ -137,10 +137,9 @@ def plugins_with(folder):
 
 
 def test_entry_point_provides_plugin_without_running_code(tmp_path):
-    example = ROOT / "target" / "debug" / "libbad_citizen.so"
-    if not example.exists():
+    if not BAD_CITIZEN.exists():
         pytest.skip("the plugin target/debug/libbad_citizen.so is not built")
-    package(tmp_path, "other_encodings", "other_encodings", example)
+    package(tmp_path, "other_encodings", "other_encodings", BAD_CITIZEN)
     status, plugins, err = plugins_with(tmp_path)
     assert (status, err) == (0, "")
     assert plugins == ["arrow-c-device", "arrow-ipc", "dlpack", "encodings", "bad-citizen"]

@@ -13,7 +13,7 @@ import hypothesis.strategies as st
 import pyarrow as pa
 import pyarrow.ipc as ipc
 import pytest
-from conftest import assert_all_memory_freed
+from conftest import BAD_CITIZEN, assert_all_memory_freed
 from hypothesis import HealthCheck, given, settings
 from peers import FORMS, write
 
@@ -80,6 +80,8 @@ SOURCES = {
     "file object": lambda path: path.open("rb"),
     "BytesIO": lambda path: io.BytesIO(path.read_bytes()),
 }
+if BAD_CITIZEN.exists():
+    SOURCES["URI"] = lambda path: f"citizen://{path}"
 
 # The requested column, and the column of pyarrow's table as a function of the table.
 COLUMNS = {
@@ -90,6 +92,14 @@ COLUMNS = {
     "a.b": lambda table: table["a.b"],
     "point": lambda table: table["point"],
 }
+
+
+@pytest.fixture
+def session_with_uris():
+    """Like the fixture `session`, with the plugin that opens the URIs."""
+    with cd.Session(plugins=[BAD_CITIZEN] if "URI" in SOURCES else []) as session:
+        yield session
+        assert_all_memory_freed(session)
 
 
 @pytest.fixture(scope="module")
@@ -130,8 +140,9 @@ def row_ranges(draw):
     prefetch=st.integers(0, 3),
 )
 def test_any_request_selects_the_same_rows_as_pyarrow(
-    session, folder, form, codec, source, columns, rows, limit, batch_rows, prefetch
+    session_with_uris, folder, form, codec, source, columns, rows, limit, batch_rows, prefetch
 ):
+    session = session_with_uris
     path = folder / f"{form}-{codec}{FORMS[form]}"
     expected = select(pa.Table.from_batches(batches(), SCHEMA), columns, rows, limit)
     request = {"columns": columns, "rows": rows, "limit": limit}
