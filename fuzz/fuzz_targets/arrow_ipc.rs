@@ -30,7 +30,8 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(table) = crossdock_fuzz::read(session, from, bytes.to_vec()) else { return };
     // Some tables cannot be written as a stream, for example if they exceed the budget.
     let Ok(bytes) = write(&table) else { return };
-    let again = crossdock_fuzz::read(session, "arrow-ipc-stream", bytes).expect("a written table is readable");
+    let again =
+        crossdock_fuzz::read(session, "arrow-ipc-stream", bytes).expect("a written table is readable");
     assert_eq!(again.schema(), table.schema());
     assert_eq!(again.batches().len(), table.batches().len());
     for (a, b) in table.batches().iter().zip(again.batches()) {

@@ -128,19 +128,20 @@ struct Generator<'a, 'b> {
 
 impl Generator<'_, '_> {
     fn column(&mut self, rows: i64, depth: usize) -> (abi::ArrowSchema, abi::ArrowArray) {
-        let (format, buffers, children) =
-            if depth == 0 { ("+s", 1, 2) } else { self.from.choose(&FORMATS) };
+        let (format, buffers, children) = if depth == 0 { ("+s", 1, 2) } else { self.from.choose(&FORMATS) };
         let children = if depth == MAX_DEPTH { 0 } else { children };
         let is_dictionary = depth > 0 && depth < MAX_DEPTH && self.from.byte() > 230;
         let format = if is_dictionary { self.from.choose(&INDICES) } else { format };
         let (buffers, children) = if is_dictionary { (2, 0) } else { (buffers, children) };
-        let data: Vec<Vec<u8>> = (0..self.from.count(buffers as i64).clamp(0, 8)).map(|_| self.data(rows)).collect();
+        let data: Vec<Vec<u8>> =
+            (0..self.from.count(buffers as i64).clamp(0, 8)).map(|_| self.data(rows)).collect();
         self.sizes.extend(data.iter().map(|data| data.len() as i64 - 64));
         let child = |generator: &mut Self| {
             let rows = i64::from(generator.from.byte() % 24);
             generator.column(rows, depth + 1)
         };
-        let columns: Vec<_> = (0..self.from.count(children as i64).clamp(0, 4)).map(|_| child(self)).collect();
+        let columns: Vec<_> =
+            (0..self.from.count(children as i64).clamp(0, 4)).map(|_| child(self)).collect();
         let dictionary = is_dictionary.then(|| child(self));
         let (schemas, arrays): (Vec<_>, Vec<_>) = columns.into_iter().unzip();
         let (schema_of, array_of) = dictionary.unzip();
@@ -208,7 +209,11 @@ impl Generator<'_, '_> {
         abi::ArrowSchema {
             format: parts.texts[0].as_ptr(),
             name: parts.texts[1].as_ptr(),
-            metadata: if parts.metadata.is_empty() { std::ptr::null() } else { parts.metadata.as_ptr().cast::<c_char>() },
+            metadata: if parts.metadata.is_empty() {
+                std::ptr::null()
+            } else {
+                parts.metadata.as_ptr().cast::<c_char>()
+            },
             flags: i64::from(choice & 7),
             n_children,
             children: parts.children.as_mut_ptr(),

@@ -1,4 +1,5 @@
-//! Decodes bytes as an encoded tree. A decoded column must be valid for its type.
+//! Decodes bytes as an encoded tree. A decoded column must be valid for its type, and rows that are
+//! decoded alone must equal those of the column.
 #![no_main]
 
 use std::sync::OnceLock;
@@ -33,6 +34,8 @@ fuzz_target!(|bytes: &[u8]| {
     let session = SESSION.get_or_init(|| crossdock_fuzz::session("encodings", interfaces, &ENTRY));
     if let Some(bytes) = with_valid_header(bytes) {
         // An error is a valid result.
-        drop(crossdock_fuzz::read(session, "encodings", bytes));
+        if let Ok(table) = crossdock_fuzz::read(session, "encodings", bytes.clone()) {
+            crossdock_fuzz::compare_rows(session, "encodings", bytes, &table);
+        }
     }
 });

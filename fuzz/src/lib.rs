@@ -10,7 +10,7 @@ use crossdock_arrays::{
     DeviceBatch, Level, export_batch, first_difference, format_batch, import_batch, validate,
 };
 use crossdock_memory::Stream;
-use crossdock_plugin_api::{PluginDescription, abi};
+use crossdock_plugin_api::{Code, PluginDescription, abi};
 
 /// Budget for the memory that an input declares.
 const BUDGET_BYTES: usize = 64 << 20;
@@ -45,12 +45,41 @@ pub fn session(name: &'static str, interfaces: &'static str, entry: &'static abi
 /// # Panics
 /// Panics if a batch is invalid.
 pub fn read(session: &Session, from: &str, bytes: Vec<u8>) -> Result<Table> {
-    let options = ReadOptions { from: Some(from.into()), ..ReadOptions::default() };
-    let table = Table::from_reader(session, session.read(Input::bytes(bytes), &options)?)?;
+    read_with(session, bytes, &ReadOptions { from: Some(from.into()), ..ReadOptions::default() })
+}
+
+fn read_with(session: &Session, bytes: Vec<u8>, options: &ReadOptions) -> Result<Table> {
+    let table = Table::from_reader(session, session.read(Input::bytes(bytes), options)?)?;
     for batch in table.batches() {
         validate(batch, Level::Full, session.stream()).expect("a read batch is valid");
     }
     Ok(table)
+}
+
+/// Reads some rows of bytes, of which `whole` is the table, and compares them with the table.
+///
+/// # Panics
+/// Panics if the rows differ from the table, or if they cannot be read within the memory budget.
+pub fn compare_rows(session: &Session, from: &str, bytes: Vec<u8>, whole: &Table) {
+    let [batch] = whole.batches() else { return };
+    let (begin, len) = (batch.len() / 3, batch.len().div_ceil(3));
+    let rows = Some(vec![begin as u64..(begin + len) as u64]);
+    let options = ReadOptions { from: Some(from.into()), rows, ..ReadOptions::default() };
+    let rows = match read_with(session, bytes, &options) {
+        Ok(rows) => rows,
+        // Rows may need more memory than all values, if the values are not copied.
+        Err(crossdock::Error::Plugin { source, .. }) if source.code() == Code::OUT_OF_MEMORY => return,
+        Err(error) => panic!("the rows of a valid array cannot be read: {error}"),
+    };
+    let expected = batch.slice(begin, len).expect("the batch has the rows");
+    match rows.batches() {
+        [] => assert_eq!(len, 0, "no rows were read"),
+        [rows] => {
+            let difference = first_difference(rows, &expected, session.stream()).expect("batches on the CPU");
+            assert!(difference.is_none(), "{difference:?}");
+        }
+        _ => panic!("one range of rows has several batches"),
+    }
 }
 
 /// Runs all operations on a batch, and compares the results with the batch.

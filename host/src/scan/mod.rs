@@ -50,7 +50,10 @@ impl Session {
                 let first = files.first().ok_or_else(|| Error::usage("expected at least one file"))?;
                 run::open_file(self, first, &options)?
             }
-            ScanSource::Input(input) => input.clone(),
+            ScanSource::Input(input) => {
+                run::check_storage(input, &options)?;
+                input.clone()
+            }
         };
         let mut inputs = vec![input.clone()];
         let mut is_single = true;
@@ -121,7 +124,10 @@ impl Session {
                 [file] if options.schema.is_none() => run::open_file(self, file, &options)?,
                 _ => return self.scan(ScanSource::Files(files), options)?.to_table(),
             },
-            ScanSource::Input(input) if options.schema.is_none() => input,
+            ScanSource::Input(input) if options.schema.is_none() => {
+                run::check_storage(&input, &options)?;
+                input
+            }
             ScanSource::Input(input) => {
                 return self.scan(ScanSource::Input(input), options)?.to_table();
             }

@@ -25,6 +25,17 @@ pub(super) fn open_file(session: &Session, path: &Path, options: &ScanOptions) -
     Ok(if options.map { input } else { input.without_mapping() })
 }
 
+/// Returns an error if there are storage options for an input that is open already.
+pub(super) fn check_storage(input: &Input, options: &ScanOptions) -> Result<()> {
+    match options.storage.iter().next() {
+        None => Ok(()),
+        Some((key, _)) => Err(Error::usage(format!(
+            "'{}' is open already, and the storage option '{key}' applies only to URIs",
+            input.name()
+        ))),
+    }
+}
+
 /// The options without the rows, for one of several inputs. The rows count those of all inputs
 /// together.
 pub(super) fn without_rows(options: &ReadOptions) -> ReadOptions {

@@ -563,3 +563,10 @@ def test_error_for_a_file_that_does_not_fit_the_schema_names_file_and_column(ses
         session.scan(tmp_path / "a.arrow", schema=pa.schema([("name", pa.int32())]))
     with pytest.raises(cd.UsageError, match="there is no column 'none'"):
         session.scan(tmp_path, schema=pa.schema([("none", pa.int32())]))
+
+
+@pytest.mark.parametrize("read", ["scan", "read"])
+def test_storage_options_of_a_source_that_is_no_uri_are_rejected(session, flights, read):
+    for source in (flights.read_bytes(), flights.open("rb"), flights):
+        with pytest.raises(cd.UsageError, match="storage option 'token' applies only to URIs"):
+            getattr(session, read)(source, storage_options={"token": "x"})
