@@ -43,14 +43,23 @@ int main(void) {
   crossdock_batch batch = {.struct_size = sizeof batch};
   int64_t bytes = 0;
   EXPECT(encoding->check(instance, &array, 0, &err) == CROSSDOCK_OK);
-  EXPECT(encoding->size(instance, &array, 0, &bytes, &err) == CROSSDOCK_OK && bytes == 12);
-  EXPECT(encoding->decode(instance, &call, &array, 0, NULL, 0, &batch, &err) == CROSSDOCK_OK);
+  const crossdock_row_range all = {0, 3}, some = {1, 3};
+  EXPECT(encoding->size(instance, &array, 0, &all, &bytes, &err) == CROSSDOCK_OK && bytes == 12);
+  EXPECT(encoding->decode(instance, &call, &array, 0, &all, NULL, 0, &batch, &err) == CROSSDOCK_OK);
   struct ArrowArray* root = &batch.array.array;
   EXPECT(root->length == 3 && root->n_children == 1);
   const int32_t* values = root->children[0]->buffers[1];
   EXPECT(values[0] == 1001 && values[1] == 998 && values[2] == 1000);
   root->release(root);
   EXPECT(!root->release);
+
+  crossdock_decode_plan plan = {.struct_size = sizeof plan, .device = {-1, ARROW_DEVICE_CPU, 0}, .rows = all};
+  EXPECT(encoding->plan(instance, &array, 0, plan.device, &some, &plan, &err) == CROSSDOCK_OK);
+  EXPECT(plan.rows.begin == 1 && plan.rows.end == 3);
+  EXPECT(encoding->decode(instance, &call, &array, 0, &plan.rows, NULL, 0, &batch, &err) == CROSSDOCK_OK);
+  values = root->children[0]->buffers[1];
+  EXPECT(root->length == 2 && values[0] == 998 && values[1] == 1000);
+  root->release(root);
 
   node.length = 4; /* malformed: the buffer has 3 values */
   EXPECT(encoding->check(instance, &array, 0, &err) == CROSSDOCK_BAD_DATA && strstr(err.message, "12 bytes"));

@@ -70,10 +70,20 @@ fn decodes_stored_values() {
 }
 
 #[test]
+fn decodes_some_rows() {
+    let session = session();
+    let array = array(&session, 3, &1000i32.to_le_bytes(), &[1, -2, 0]);
+    let batch = session.decode_rows(array, 1..3).unwrap();
+    let values = batch.column(0).unwrap().buffers()[1].clone().unwrap();
+    let values = values.host_view(session.stream()).unwrap();
+    assert_eq!(values.as_chunks().0, [998, 1000].map(i32::to_ne_bytes));
+}
+
+#[test]
 fn rejects_malformed_nodes() {
     let session = session();
     for (len, reference, expected) in [
-        (4, &[0; 4][..], "8 bytes, expected 16"),
+        (4, &[0; 4][..], "8 bytes, expected 4 for each of 4 values"),
         (2, &[0; 3], "4 bytes of metadata"),
     ] {
         let line = session

@@ -166,7 +166,7 @@ static crossdock_code decode_unvalidated(const crossdock_host* host, crossdock_e
   crossdock_batch decoded = {.struct_size = sizeof decoded};
   schema.release = release_schema;
   array.release = release_tree;
-  if (decoder->decode(decoder, &call, &array, &decoded, NULL) != CROSSDOCK_OK) return fail(err, "not decoded");
+  if (decoder->decode(decoder, &call, &array, NULL, &decoded, NULL) != CROSSDOCK_OK) return fail(err, "not decoded");
   decoded.array.array.release(&decoded.array.array);
   return fail(err, "decoded");
 }

@@ -94,9 +94,9 @@ fn build_c(test: &str, folder: &Path, name: &str) -> Option<PathBuf> {
     Some(project.join(format!("libcrossdock_{}_plugin.so", name.replace('-', "_"))))
 }
 
-/// Runs the test of a Rust project. Returns its plugin. Uses the workspace's Cargo.lock, because
+/// Runs the `n` tests of a Rust project. Returns its plugin. Uses the workspace's Cargo.lock, because
 /// Cargo runs offline and has only the packages that this file lists.
-fn build_rust(test: &str, folder: &Path, name: &str) -> Option<PathBuf> {
+fn build_rust(test: &str, folder: &Path, name: &str, n: usize) -> Option<PathBuf> {
     let (project, root) = (folder.join(name), root(test)?);
     std::fs::copy(root.join("Cargo.lock"), project.join("Cargo.lock")).unwrap();
     let target = root.join("target/examples");
@@ -104,7 +104,7 @@ fn build_rust(test: &str, folder: &Path, name: &str) -> Option<PathBuf> {
         let mut cargo = cargo();
         cargo.args([what, "--quiet", "--offline", "--target-dir"]).arg(&target).current_dir(&project);
         let output = output_of(test, &mut cargo)?;
-        assert!(what != "test" || output.contains("2 passed"), "{output}");
+        assert!(what != "test" || output.contains(&format!("{n} passed")), "{output}");
     }
     Some(target.join(format!("debug/libcrossdock_{}_plugin.so", name.replace('-', "_"))))
 }
@@ -204,8 +204,8 @@ fn rust_encoding_template_builds_passes_verify_and_decodes() {
         output.contains("decodes generated.rust") && output.contains("cd generated-rust && cargo test"),
         "{output}"
     );
-    let Some(plugin) = build_rust(test, &folder, "generated-rust") else { return };
-    assert_decodes(&plugin, "generated.rust", &folder.join("generated-rust"));
+    let Some(plugin) = build_rust(test, &folder, "generated-rust", 3) else { return };
+    assert_decodes(&plugin, "generated.rust", &folder.join("generated-rust", 3));
 }
 
 #[test]
@@ -214,8 +214,8 @@ fn rust_format_template_builds_passes_verify_and_reads() {
     let folder = folder("format-rust");
     let Some(root) = root(test) else { return };
     assert_success(&new(&folder, &["numbers-rust", "--checkout", text(&root)]));
-    let Some(plugin) = build_rust(test, &folder, "numbers-rust") else { return };
-    assert_reads(&plugin, &folder, "numbers-rust");
+    let Some(plugin) = build_rust(test, &folder, "numbers-rust", 2) else { return };
+    assert_reads(&plugin, &folder, "numbers-rust", 2);
     let wrong = folder.join("wrong.numbers-rust");
     std::fs::write(&wrong, "1\ntwo\n").unwrap();
     let output = folder.join("wrong.arrow");
