@@ -13,9 +13,10 @@ use crate::session::Session;
 use crate::tracing_hooks::{self, Producer};
 
 impl Session {
-    /// Encodes a batch of one column with the first plugin that encodes to `encoding`. `options` are
-    /// the options of the encoding. If the plugin cannot encode on the device of the column, the
-    /// column is copied to the CPU and encoded there. The buffers of the result may be on any device.
+    /// Encodes a batch of one column with the first plugin that encodes to `encoding`. `options`
+    /// are the options of the encoding. If the plugin cannot encode on the device of the column,
+    /// the column is copied to the CPU and encoded there. The buffers of the result may be on any
+    /// device.
     ///
     /// # Errors
     /// [`Error::Usage`] if the batch does not have one column, or if no plugin encodes to

@@ -1031,8 +1031,8 @@ typedef struct crossdock_encoder {
    * @param column     a batch of one column. Takes ownership, also on failure.
    * @param out        an array with the type, the length and the values of the column, owned by the
    *                   caller. Its buffers may be on any device.
-   * @return CROSSDOCK_UNSUPPORTED if the encoding cannot represent the type or the values, or if the
-   *         plugin cannot encode on this device. The host then passes the column on the CPU. */
+   * @return CROSSDOCK_UNSUPPORTED if the encoding cannot represent the type or the values, or if
+   *         the plugin cannot encode on this device. The host then passes the column on the CPU. */
   crossdock_code (*encode)(crossdock_instance*, const crossdock_call* call, crossdock_str encoding,
                            const crossdock_option* options, size_t n_options, const struct ArrowSchema* schema,
                            crossdock_batch* column, crossdock_encoded_array* out, crossdock_error* err);

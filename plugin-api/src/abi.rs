@@ -584,32 +584,16 @@ abi! {
 }
 
 zeroed! {
-    ArrowSchema, ArrowArray, ArrowDeviceArray, ArrowArrayStream, ArrowDeviceArrayStream, Error, Str,
-    Batch, Capsule, Capsules, Source, Sink, Cancel, Call, BatchStream, Writer, OptionInfo, Format,
-    Input, Predicate, ReadRequest, Fragment, Fragments, ColumnPlan, Plan, EncodedBuffer, EncodedNode, EncodedArray, DecodePlan,
-    Host, HostLog, HostSession, HostDecode, HostLoader, HostTasks, Allocation, Pointer, DeviceInfo, Kernel,
-    KernelArgs, Launch, HostKernels, Memory, PluginEntry, PluginMeta
+    ArrowSchema, ArrowArray, ArrowDeviceArray, ArrowArrayStream, ArrowDeviceArrayStream, Str, Cancel, Allocation,
+    KernelArgs, PluginEntry, PluginMeta
 }
 
 sized! {
     Error, Batch, Capsule, Capsules, Source, Sink, Call, BatchStream, Writer, OptionInfo, Format, Input,
-    Predicate, ReadRequest, Fragment, Fragments, ColumnPlan, Plan, EncodedBuffer, EncodedNode, EncodedArray, DecodePlan, Host, HostLog,
-    HostSession, HostDecode, HostLoader, HostTasks, Pointer, DeviceInfo, Kernel, Launch, HostKernels,
-    Memory
+    Predicate, ReadRequest, Fragment, Fragments, ColumnPlan, Plan, EncodedBuffer, EncodedNode, EncodedArray,
+    DecodePlan, Host, HostLog, HostSession, HostDecode, HostLoader, HostTasks, Pointer, DeviceInfo, Kernel, Launch,
+    HostKernels, Memory
 }
 
 // A plugin's entry, interfaces and kernels are static variables, which must be `Sync`.
-// SAFETY: the struct never changes, and its functions can be called from any thread.
-unsafe impl Sync for PluginEntry {}
-// SAFETY: the struct never changes, and its functions can be called from any thread.
-unsafe impl Sync for Importer {}
-// SAFETY: the struct never changes, and its functions can be called from any thread.
-unsafe impl Sync for Opener {}
-// SAFETY: the struct never changes, and its functions can be called from any thread.
-unsafe impl Sync for Exporter {}
-// SAFETY: the struct never changes, and its functions can be called from any thread.
-unsafe impl Sync for Encoding {}
-// SAFETY: the struct never changes, and its functions can be called from any thread.
-unsafe impl Sync for Encoder {}
-// SAFETY: the struct never changes, and `name` and `image` point to data that never changes.
-unsafe impl Sync for Kernel {}
+immutable! { PluginEntry, Importer, Opener, Exporter, Encoding, Encoder, Kernel }

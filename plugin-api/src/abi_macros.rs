@@ -21,12 +21,24 @@ macro_rules! zeroed {
     })* };
 }
 
-/// Implements `new` for structs that begin with `struct_size`.
+/// Implements `Default`, as `zeroed` does, and `new` for structs that begin with `struct_size`.
 macro_rules! sized {
-    ($($name:ident),*) => { $(impl $name {
-        /// Creates a struct whose `struct_size` is set and whose other fields are zero.
-        pub fn new() -> Self { Self { struct_size: size_of::<Self>(), ..Self::default() } }
-    })* };
+    ($($name:ident),*) => {
+        zeroed! { $($name),* }
+        $(impl $name {
+            /// Creates a struct whose `struct_size` is set and whose other fields are zero.
+            pub fn new() -> Self { Self { struct_size: size_of::<Self>(), ..Self::default() } }
+        })*
+    };
+}
+
+/// Implements `Sync` for structs that never change.
+macro_rules! immutable {
+    ($($name:ident),*) => { $(
+        // SAFETY: the struct never changes. Its functions can be called from any thread, and its
+        // pointers refer to data that never changes.
+        unsafe impl Sync for $name {}
+    )* };
 }
 
 macro_rules! opaque {

@@ -20,10 +20,10 @@ pub trait Encoder: Send + Sync {
     /// node has this encoding, and which has the type, the length and the values of the column.
     ///
     /// # Errors
-    /// Return `UNSUPPORTED` if the encoding cannot represent the type or the values, or if the plugin
-    /// cannot encode on the call's device; the host then passes the column on the CPU. May return
-    /// any other error, which is passed to the caller. Reject options that are not known, see
-    /// [`Options::only`].
+    /// Return `UNSUPPORTED` if the encoding cannot represent the type or the values, or if the
+    /// plugin cannot encode on the call's device; the host then passes the column on the CPU. May
+    /// return any other error, which is passed to the caller. Reject options that are not known,
+    /// see [`Options::only`].
     fn encode(
         &self,
         call: &Call<'_>,

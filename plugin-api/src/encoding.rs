@@ -60,9 +60,9 @@ pub trait Encoding: Send + Sync {
         Ok(DecodePlan::with_children_decoded(node))
     }
 
-    /// Decodes the planned `rows` of a node on the call's device. Returns a batch of one column that
-    /// has the type of the node and these rows. `below` has an entry for each descendant of the
-    /// node, in pre-order: a batch of one column, with the planned rows, if the descendant is
+    /// Decodes the planned `rows` of a node on the call's device. Returns a batch of one column
+    /// that has the type of the node and these rows. `below` has an entry for each descendant of
+    /// the node, in pre-order: a batch of one column, with the planned rows, if the descendant is
     /// decoded, else `None`. A plugin that does not implement this function must return false from
     /// [`decodes`](Encoding::decodes).
     ///

@@ -63,8 +63,8 @@ impl Encoding for Example {
         Ok(reference.map(|word| vec![Operator::Child(0), Operator::Xor(word)]))
     }
 
-    /// Decodes the wanted rows on CUDA devices and on the CPU. For other devices the host copies the
-    /// result. The rows of the node are decoded from the same rows of its child.
+    /// Decodes the wanted rows on CUDA devices and on the CPU. For other devices the host copies
+    /// the result. The rows of the node are decoded from the same rows of its child.
     fn plan(&self, node: EncodedNode<'_>, wanted: Device, rows: Range<u64>) -> Result<DecodePlan> {
         let mut plan = DecodePlan::with_children_decoded(node);
         plan.device = if wanted.r#type == abi::DEVICE_CUDA { wanted } else { Device::CPU };

@@ -96,9 +96,9 @@ impl Session {
         self.decode_range(array, None)
     }
 
-    /// Decodes the rows `rows` of an encoded array, like [`Session::decode`]. Nodes and buffers that
-    /// these rows do not need are not read, as far as the plugins of the encodings can tell. Nodes
-    /// that are not read are not checked.
+    /// Decodes the rows `rows` of an encoded array, like [`Session::decode`]. Nodes and buffers
+    /// that these rows do not need are not read, as far as the plugins of the encodings can tell.
+    /// Nodes that are not read are not checked.
     ///
     /// # Errors
     /// The errors of [`Session::decode`]; [`Error::Usage`] if the array does not have these rows.
@@ -286,7 +286,7 @@ fn needed_rows(
     }
     let at = rows.start.saturating_sub(decoder_rows.start) as usize;
     let needed = batch.slice(at, (rows.end - rows.start) as usize)?;
-    // The result of the caller must not retain the memory of many rows that nobody can use. If the
+    // The result of the caller must not retain the memory of many rows that are not needed. If the
     // decoder allocated nothing, the rows are in the buffers of the encoded array.
     if !is_root || step.bytes == 0 || needed.len() > batch.len() / 2 {
         return Ok(needed);

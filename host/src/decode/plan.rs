@@ -147,7 +147,8 @@ impl<'a> Planner<'_, 'a> {
         if index > 0 && rows.is_empty() && node.length() > 0 {
             let below = self.needs.get_mut(index + 1..node.end()).unwrap_or_default();
             below.iter_mut().for_each(|need| need.form = ChildInput::NotRead);
-            // SAFETY: `EncodedArray` checked the tree: each node's schema lives as long as the array.
+            // SAFETY: `EncodedArray` checked the tree: each node's schema lives as long as the
+            // array.
             let field = unsafe { import_field_ref(node.schema()?) };
             let field = field.map_err(|error| error.context(node.path()))?;
             return Ok(Step::NotRead(Arc::new(Schema::new(vec![field.with_name("")]))));

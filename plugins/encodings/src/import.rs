@@ -225,8 +225,8 @@ impl BatchStream for Stream {
 
     fn next(&mut self, call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
         if let Some(array) = self.array.take() {
-            // One range includes all requested ranges, because nodes that cannot be decoded in parts
-            // would be decoded completely for each of them.
+            // One range includes all requested ranges, because nodes that cannot be decoded in
+            // parts would be decoded completely for each of them.
             let ranges = self.ranges.take();
             let hull = match ranges.as_deref() {
                 Some([first, .., last]) => Some(first.start..last.end),

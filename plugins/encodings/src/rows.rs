@@ -1,8 +1,8 @@
 //! Plans the decoding of some rows of nodes.
 //!
 //! The host decodes rows of nodes that have a program ([`crate::lower`]). The nodes of this module
-//! are decoded from rows of their children, and have no buffer with an entry for each row. All other
-//! nodes are decoded completely.
+//! are decoded from rows of their children, and have no buffer with an entry for each row. All
+//! other nodes are decoded completely.
 
 use std::ops::Range;
 
@@ -14,8 +14,8 @@ use crate::kinds::parts::{BYTE_PARTS, TIMESTAMP};
 use crate::kinds::repeat::DICTIONARY;
 use crate::node::Node;
 
-/// The rows that are needed of each child to decode `rows` of a node; `None` if the node can only be
-/// decoded completely. The node has passed its check.
+/// The rows that are needed of each child to decode `rows` of a node; `None` if the node can only
+/// be decoded completely. The node has passed its check.
 pub(crate) fn of_children(node: &Node<'_>, rows: &Range<u64>) -> Result<Option<Vec<Range<u64>>>> {
     let children = node.raw.children();
     // The offsets of values have one more entry than there are values.

@@ -165,9 +165,9 @@ impl Column {
         self.with(detached(py, || table.decode_dictionaries(&[0]))?)
     }
 
-    /// Encodes the values with the session's plugins, and returns an EncodedArray. Several chunks are
-    /// combined first. Raises UsageError if no plugin encodes to `encoding`, and UnsupportedError if
-    /// the encoding cannot represent the type or the values.
+    /// Encodes the values with the session's plugins, and returns an EncodedArray. Several chunks
+    /// are combined first. Raises UsageError if no plugin encodes to `encoding`, and
+    /// UnsupportedError if the encoding cannot represent the type or the values.
     ///
     /// encoding: id of an encoding, for example "fastlanes.bitpacked" or "fastlanes.for".
     /// options: options of the encoding.

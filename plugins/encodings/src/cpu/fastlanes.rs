@@ -172,8 +172,8 @@ fn unpack_block<T: Word, U: Copy>(
     }
 }
 
-/// Packs the `width` lowest bits of `value(i)` for each value `i` of the blocks that `out` has space
-/// for. This is the inverse of [`unpack`]. `width` is at most that of the type.
+/// Packs the `width` lowest bits of `value(i)` for each value `i` of the blocks that `out` has
+/// space for. This is the inverse of [`unpack`]. `width` is at most that of the type.
 pub fn pack<T: Word>(width: u32, out: &mut [u8], value: impl Fn(usize) -> T) {
     let (width, mask) = (width.min(T::BITS), T::mask(width));
     let mut words = vec![T::default(); T::LANES * width as usize];

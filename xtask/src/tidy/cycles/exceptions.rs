@@ -12,7 +12,7 @@ pub const EXCEPTIONS: &[Exception] = &[
     ),
     (
         "plugin-api",
-        &["encoding", "exporter", "format", "importer", "opener", "plugin"],
+        &["encoder", "encoding", "exporter", "format", "importer", "opener", "plugin"],
         "an instance returns handles of its interfaces, and each interface refers to its instance",
     ),
     (
