@@ -1,13 +1,17 @@
 //! Filters: conditions on rows, which importers may use and the host applies.
 
+use std::sync::Arc;
+
 use arrow_schema::{DataType, Schema};
 use crossdock_arrays::filter::{self, Comparison, Literal, Operator};
 use crossdock_arrays::{DeviceBatch, Projection};
+use crossdock_kernel_library::{Threads, with_threads};
 use crossdock_memory::Stream;
 use crossdock_plugin_api::{self as api, Error as ApiError, Result as ApiResult};
 
 use crate::column_name::ColumnName;
 use crate::error::{Error, Result};
+use crate::session::Session;
 
 /// A condition on the rows of a table: the comparison of a column's values with a literal. A null
 /// does not fulfil it.
@@ -56,6 +60,7 @@ impl Predicate {
 pub(crate) struct Filter {
     predicates: Vec<filter::Predicate>,
     stream: Stream,
+    threads: Arc<dyn Threads>,
 }
 
 /// A condition for the schema of a stream.
@@ -109,14 +114,15 @@ impl Condition {
 
 impl Filter {
     /// The filter of the given conditions; `None` if there are none.
-    pub fn new(conditions: Vec<Condition>, stream: &Stream) -> Option<Self> {
+    pub fn new(conditions: Vec<Condition>, session: &Session) -> Option<Self> {
         let predicates: Vec<_> = conditions.into_iter().map(|condition| condition.predicate).collect();
-        (!predicates.is_empty()).then(|| Self { predicates, stream: stream.clone() })
+        let (stream, threads) = (session.stream().clone(), session.kernel_threads());
+        (!predicates.is_empty()).then_some(Self { predicates, stream, threads })
     }
 
     /// The rows that fulfil all conditions; `None` if there are none.
     pub fn apply(&self, batch: &DeviceBatch) -> ApiResult<Option<DeviceBatch>> {
-        filter::filter(batch, &self.predicates, &self.stream)
+        with_threads(&self.threads, || filter::filter(batch, &self.predicates, &self.stream))
     }
 }
 

@@ -1,10 +1,11 @@
-//! Implements `crossdock.host.kernels/1`: plugins find the host's kernels by name.
+//! Implements `crossdock.host.kernels/1`: plugins find the host's kernels by name. Runs the host's
+//! own kernels on the threads of a session.
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
-use crossdock_kernel_library::find_for;
-use crossdock_memory_backend::Account;
+use crossdock_kernel_library::{Threads, find_for};
+use crossdock_memory_backend::{Account, InstanceTasks};
 use crossdock_plugin_api::door::Poison;
 use crossdock_plugin_api::{Device, Error, abi};
 
@@ -54,4 +55,17 @@ unsafe extern "C" fn find(
     };
     // SAFETY: the contract of `find`: `err` is null or a valid error struct.
     unsafe { Poison::for_host().enter(err, body) }
+}
+
+/// The threads of a session, for CPU implementations of kernels.
+pub(crate) struct KernelThreads(pub InstanceTasks);
+
+impl Threads for KernelThreads {
+    fn run(&self, n: usize, f: &(dyn Fn() + Sync)) -> bool {
+        let once = || {
+            f();
+            false
+        };
+        self.0.share(n.min(self.0.width()), &once).is_ok()
+    }
 }

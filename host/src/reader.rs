@@ -238,7 +238,7 @@ impl Reader {
         let honoured = stream.honoured();
         let write_options = stream.write_options().map_err(failed)?;
         let stated_rows = StatedRows::new(honoured, &request.selection);
-        let remaining = Remaining::new(request, honoured, &mut schema, session.stream())?;
+        let remaining = Remaining::new(request, honoured, &mut schema, session)?;
         Ok(Self {
             stream,
             session: session.clone(),

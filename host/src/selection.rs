@@ -6,7 +6,6 @@ use std::ops::Range;
 
 use arrow_schema::SchemaRef;
 use crossdock_arrays::{DeviceBatch, Projection};
-use crossdock_memory::Stream;
 use crossdock_plugin_api::{Error as ApiError, Honoured, Result as ApiResult, Selection};
 
 use crate::column_name::ColumnName;
@@ -14,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::filter::{Condition, Filter, Predicate};
 use crate::read_options::ReadOptions;
 use crate::row_ranges::{compose, count, within};
+use crate::session::Session;
 
 /// The columns and rows that a caller requests.
 #[derive(Clone, Debug, Default)]
@@ -156,7 +156,7 @@ impl Remaining {
     /// `request.selection.columns` is replaced by the paths of the columns, because the columns of
     /// dotted names are known only if the stream has all columns.
     /// `request.selection.predicates` is replaced by the conditions for an importer, in the types
-    /// of the schema. `stream` is the stream on which the filter runs.
+    /// of the schema. The filter runs on the stream and the threads of `session`.
     ///
     /// # Errors
     /// [`Error::Usage`] if a column does not exist, or if its values cannot be compared with the
@@ -166,7 +166,7 @@ impl Remaining {
         request: &mut Request,
         honoured: Honoured,
         schema: &mut SchemaRef,
-        stream: &Stream,
+        session: &Session,
     ) -> Result<Self> {
         let data = |error| Error::data("cannot select columns", error);
         let usage = |error: ApiError| Error::usage(error.message().to_string());
@@ -194,7 +194,7 @@ impl Remaining {
         let conditions = conditions.map(|(predicate, path)| Condition::new(schema, path, predicate));
         let conditions = conditions.collect::<Result<Vec<_>>>()?;
         let is_empty = conditions.iter().any(Condition::is_never);
-        let filter = Filter::new(remaining_conditions(request, honoured, conditions)?, stream);
+        let filter = Filter::new(remaining_conditions(request, honoured, conditions)?, session);
         let (mut requested, mut order) = (None, None);
         if request.columns.is_some() {
             let paths = &request.column_paths;

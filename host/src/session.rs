@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossdock_isolation::Decoder;
+use crossdock_kernel_library::Threads;
 use crossdock_memory::{Memory, Stream};
 use crossdock_memory_backend::{Account, TaskPool};
 use crossdock_plugin_api::{
@@ -14,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::host_object::{HostObject, session_is_closed};
 use crate::instances::{Instances, List};
+use crate::kernels::KernelThreads;
 use crate::plugin::Plugin;
 use crate::registry::Registry;
 use crate::vortex_types::VortexTypes;
@@ -40,7 +42,7 @@ struct Inner {
     /// One instance of each plugin that can be loaded.
     plugins: List<Plugin>,
     vortex_types: VortexTypes,
-    /// The threads for tasks of the plugins.
+    /// The threads for tasks of the plugins and for kernels of the host.
     tasks: Arc<TaskPool>,
     /// Decodes arrays for the session's plugins instead of the session.
     decoder: Option<Arc<Decoder>>,
@@ -184,6 +186,11 @@ impl Session {
     /// Returns a clone of the session with another cancel flag, for example to stop a single task.
     pub fn with_cancel_flag(&self, cancel: CancelFlag) -> Session {
         Session { inner: self.inner.clone(), cancel }
+    }
+
+    /// The threads of the session, for kernels that the host itself launches.
+    pub(crate) fn kernel_threads(&self) -> Arc<dyn Threads> {
+        Arc::new(KernelThreads(self.inner.tasks.for_instance()))
     }
 
     /// Returns [`Error::Cancelled`] if the cancel flag is set.

@@ -38,7 +38,12 @@ impl Accept {
             Some(Ordering::Greater) => Self::GREATER,
             None => Self::UNORDERED,
         };
-        self.0 & bit.0 != 0
+        self.includes(bit)
+    }
+
+    /// Whether the sets have a common result.
+    pub fn includes(self, other: Self) -> bool {
+        self.0 & other.0 != 0
     }
 
     fn arg<'a>(self) -> JobArg<'a> {

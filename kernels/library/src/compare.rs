@@ -1,6 +1,7 @@
 //! Compares values with a literal.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use crossdock_kernels::limits::VIEW_BYTES;
 use crossdock_kernels::{Accept, ComparedType, NumberType};
@@ -8,19 +9,36 @@ use crossdock_kernels::{Accept, ComparedType, NumberType};
 use crate::bits;
 use crate::door::Args;
 use crate::half::half_to_f64;
-use crate::words::integers;
+use crate::threads::{self, FirstWrong};
+use crate::words::with_offset_type;
 
 /// The greatest length of a value that is stored in its view.
 const MAX_INLINE: usize = 12;
 
-/// Writes the bit of each value; `accepts` returns the bits in order. The unused bits become 0.
-fn write_bits(to: &mut [u8], mut accepts: impl Iterator<Item = bool>) {
+/// Packs the bits of `rows`. The unused bits become 0.
+fn pack(to: &mut [u8], mut rows: Range<usize>, bit: impl Fn(usize) -> bool) {
     for byte in to {
-        *byte = 0;
-        for (bit, is_accepted) in (0..8).zip(accepts.by_ref()) {
-            *byte |= u8::from(is_accepted) << bit;
-        }
+        let first = rows.start;
+        rows.start = rows.end.min(first + 8);
+        *byte = (first..rows.start).rfold(0, |byte, row| byte << 1 | u8::from(bit(row)));
     }
+}
+
+/// Writes the bits of values, part by part.
+fn write_bits<T: Sync>(to: &mut [u8], values: &[T], accepts: impl Fn(&T) -> bool + Sync) -> Option<()> {
+    let rows = threads::part_rows();
+    threads::for_each(to.chunks_mut(rows / 8).enumerate(), |(part, to)| {
+        let values = values.get(part * rows..).unwrap_or(&[]);
+        let (eights, rest) = values.as_chunks::<8>();
+        let (whole, others) = to.split_at_mut(eights.len().min(to.len()));
+        for (to, values) in whole.iter_mut().zip(eights) {
+            // The product has the lowest bit of byte `i` at bit `56 + i`. The compiler can
+            // vectorize this, but not a loop over bits.
+            let bytes = values.each_ref().map(|value| u8::from(accepts(value)));
+            *to = (u64::from_le_bytes(bytes).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8;
+        }
+        pack(others, 0..rest.len(), |i| rest.get(i).is_some_and(&accepts));
+    })
 }
 
 pub(crate) fn numbers(args: Args<'_>) -> Option<()> {
@@ -36,10 +54,16 @@ pub(crate) fn numbers(args: Args<'_>) -> Option<()> {
     macro_rules! compare {
         ($t:ty, $literal:expr) => {{
             let literal = $literal;
-            let order = |bytes: &[u8; size_of::<$t>()]| {
-                accept.accepts(<$t>::from_ne_bytes(*bytes).wide_to(&literal).partial_cmp(&literal))
-            };
-            write_bits(to, from.as_chunks().0.iter().map(order))
+            let [less, equal, greater, unordered] =
+                [Accept::LESS, Accept::EQUAL, Accept::GREATER, Accept::UNORDERED]
+                    .map(|of| accept.includes(of));
+            // Without branches, which could not be predicted.
+            write_bits(to, from.as_chunks().0, |bytes: &[u8; size_of::<$t>()]| {
+                let value = <$t>::from_ne_bytes(*bytes).wide_to(&literal);
+                let (is_less, is_equal, is_greater) = (value < literal, value == literal, value > literal);
+                let is_unordered = !(is_less | is_equal | is_greater);
+                is_less & less | is_equal & equal | is_greater & greater | is_unordered & unordered
+            })
         }};
     }
     match of {
@@ -56,13 +80,12 @@ pub(crate) fn numbers(args: Args<'_>) -> Option<()> {
         ComparedType::Number(NumberType::Float16) => {
             let literal = f64::from_bits(low);
             let value = |bytes: &[u8; 2]| half_to_f64(u16::from_ne_bytes(*bytes));
-            let accepts = |bytes| accept.accepts(value(bytes).partial_cmp(&literal));
-            write_bits(to, from.as_chunks().0.iter().map(accepts));
+            let accepts = |bytes: &[u8; 2]| accept.accepts(value(bytes).partial_cmp(&literal));
+            write_bits(to, from.as_chunks().0, accepts)
         }
         ComparedType::Int128 => wide::<16, 2>(from, literal, accept, to),
         ComparedType::Int256 => wide::<32, 4>(from, literal, accept, to),
     }
-    Some(())
 }
 
 /// Converts a number to the type of the literal.
@@ -84,7 +107,12 @@ macro_rules! wide_to {
 wide_to!(i8 => i64, i16 => i64, i32 => i64, i64 => i64, u8 => u64, u16 => u64, u32 => u64, u64 => u64, f32 => f64, f64 => f64);
 
 /// Compares signed integers of `N` bytes, which are `WORDS` words, the lowest word first.
-fn wide<const N: usize, const WORDS: usize>(from: &[u8], literal: [u64; 4], accept: Accept, to: &mut [u8]) {
+fn wide<const N: usize, const WORDS: usize>(
+    from: &[u8],
+    literal: [u64; 4],
+    accept: Accept,
+    to: &mut [u8],
+) -> Option<()> {
     let order = |bytes: &[u8; N]| {
         let words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
         let mut order = Ordering::Equal;
@@ -97,39 +125,54 @@ fn wide<const N: usize, const WORDS: usize>(from: &[u8], literal: [u64; 4], acce
         }
         accept.accepts(Some(order))
     };
-    write_bits(to, from.as_chunks().0.iter().map(order));
+    write_bits(to, from.as_chunks().0, order)
 }
 
 pub(crate) fn bytes(args: Args<'_>) -> Option<()> {
     let (offsets, width, size, len) = (args.read(0)?, args.index(1)?, args.index(2)?, args.index(3)?);
     let (data, validity, first) = (args.read(4)?, args.read(5)?, args.index(6)?);
-    let (literal, accept) = (args.read(7)?, Accept::from_bits(args.value(8)?));
-    let mut first_wrong = None;
-    let mut accepts = |i: usize, value: Option<&[u8]>| {
+    let (accept, to, wrong) = (accepts_bytes(&args, 7)?, args.write(9)?, FirstWrong::none());
+    let rows = threads::part_rows();
+    let accepts = |i: usize, value: Option<&[u8]>| {
         if value.is_none() && bits::is_set(validity, first + i) {
-            first_wrong = first_wrong.or(Some(i));
+            wrong.note(i);
         }
-        value.is_some_and(|value| accept.accepts(Some(value.cmp(literal))))
+        value.is_some_and(&accept)
     };
-    let to = args.write(9)?;
+    let parts = to.chunks_mut(rows / 8).enumerate();
+    let parts = parts.map(|(part, to)| (part * rows..len.min((part + 1) * rows), to));
     if width == 0 {
         let value = |i: usize| data.get(i.checked_mul(size)?..(i + 1).checked_mul(size)?);
-        write_bits(to, (0..len).map(|i| accepts(i, value(i))));
+        threads::for_each(parts, |(rows, to)| pack(to, rows, |i| accepts(i, value(i))))?;
     } else {
-        let offsets = integers(offsets, width, true).filter(|offsets| offsets.len() > len)?;
-        let value = |i: usize| {
-            let at = |i: usize| usize::try_from(*offsets.get(i)?).ok();
-            data.get(at(i)?..at(i + 1)?)
-        };
-        write_bits(to, (0..len).map(|i| accepts(i, value(i))));
+        with_offset_type!(width, T => {
+            let offsets = offsets.as_chunks().0.get(..=len)?;
+            // A negative offset becomes a large one, which is outside of the data.
+            let of = |i: usize| offsets.get(i).map_or(usize::MAX, |offset| T::from_ne_bytes(*offset) as usize);
+            threads::for_each(parts, |(rows, to)| pack(to, rows, |i| accepts(i, data.get(of(i)..of(i + 1)))))
+        })??;
     }
-    args.report_wrong(10, first_wrong)
+    args.report_wrong(10, wrong.get())
+}
+
+/// Whether bytes are accepted: the literal is argument `at`, and the accepted results are the next.
+fn accepts_bytes<'a>(args: &Args<'a>, at: usize) -> Option<impl Fn(&[u8]) -> bool + Sync + use<'a>> {
+    let (literal, accept) = (args.read(at)?, Accept::from_bits(args.value(at + 1)?));
+    let [less, equal, greater] = [Accept::LESS, Accept::EQUAL, Accept::GREATER].map(|of| accept.includes(of));
+    Some(move |value: &[u8]| {
+        // Values of another length differ, so their bytes need not be read.
+        if less == greater {
+            if value == literal { equal } else { less }
+        } else {
+            accept.accepts(Some(value.cmp(literal)))
+        }
+    })
 }
 
 pub(crate) fn views(args: Args<'_>) -> Option<()> {
     const DATA: usize = 9;
     let (views, validity, first) = (args.read(0)?, args.read(1)?, args.index(2)?);
-    let (literal, accept) = (args.read(3)?, Accept::from_bits(args.value(4)?));
+    let accepts = accepts_bytes(&args, 3)?;
     let (n_data, window, to) = (args.index(5)?, args.index(6)?, args.write(7)?);
     let data: Vec<&[u8]> = (DATA..args.len()).map(|i| args.read(i)).collect::<Option<_>>()?;
     let mut first_wrong = None;
@@ -152,7 +195,7 @@ pub(crate) fn views(args: Args<'_>) -> Option<()> {
         if value.is_none() && bits::is_set(validity, first + i) {
             first_wrong = first_wrong.or(Some(i));
         }
-        let is_accepted = value.is_some_and(|value| accept.accepts(Some(value.cmp(literal))));
+        let is_accepted = value.is_some_and(&accepts);
         if let Some(byte) = to.get_mut(i / 8) {
             *byte |= u8::from(is_accepted) << (i % 8);
         }

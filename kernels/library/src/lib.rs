@@ -4,7 +4,7 @@
 //! kernels from a host by name. A module of `crossdock-kernels` launches kernels, and the module of
 //! this crate with the same name contains their CPU implementations. A CPU implementation accesses
 //! only the ranges that its arguments describe, whatever these ranges contain, and computes the
-//! same bits as the CUDA function of the kernel.
+//! same bits as the CUDA function of the kernel. Long jobs run on the threads of [`with_threads`].
 
 mod bits;
 mod blocks;
@@ -35,6 +35,7 @@ mod steps;
 mod strings;
 mod table;
 mod take;
+mod threads;
 mod unions;
 mod unpack;
 mod utf8;
@@ -45,3 +46,4 @@ mod words;
 pub use images::images;
 pub use interface::find_for;
 pub use table::find;
+pub use threads::{Threads, with_threads};

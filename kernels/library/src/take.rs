@@ -5,6 +5,7 @@ use crossdock_kernels::Step;
 use crate::bits;
 use crate::door::Args;
 use crate::steps::{self, Stepped, with_word};
+use crate::threads::{self, FirstWrong};
 use crate::words::Word;
 
 pub(crate) fn patch(args: Args<'_>) -> Option<()> {
@@ -107,29 +108,61 @@ pub(crate) fn take_each(
     to: &mut [u8],
     width: usize,
 ) -> Option<Option<usize>> {
-    fn each<T: Word, const N: usize>(
+    /// Takes the values of one part.
+    fn part<T: Word, const N: usize>(
         codes: &[u8],
-        is_valid: impl Fn(usize) -> bool,
-        values: &[u8],
-        to: &mut [u8],
-    ) -> Option<usize> {
-        let (values, mut first_wrong) = (values.as_chunks::<N>().0, None);
-        for (i, (to, code)) in to.as_chunks_mut::<N>().0.iter_mut().zip(T::all(codes)).enumerate() {
-            match usize::try_from(code.wide()).ok().and_then(|code| values.get(code)) {
-                Some(value) => *to = *value,
-                None => {
-                    *to = [0; N];
-                    first_wrong = first_wrong.or(is_valid(i).then_some(i));
+        values: &[[u8; N]],
+        to: &mut [[u8; N]],
+        wrong: impl Fn(usize),
+    ) {
+        /// Adjacent values are copied together if they have this number of adjacent codes.
+        const BLOCK: usize = 16;
+        let blocks = codes.chunks(BLOCK * size_of::<T>()).zip(to.chunks_mut(BLOCK));
+        for (k, (codes, to)) in blocks.enumerate() {
+            if let Ok(to) = <&mut [[u8; N]; BLOCK]>::try_from(&mut *to)
+                && let Some(first) = adjacent::<T>(codes)
+                && let Some(values) = values.get(first..).and_then(|values| values.first_chunk())
+            {
+                *to = *values;
+                continue;
+            }
+            for (i, (to, code)) in to.iter_mut().zip(T::all(codes)).enumerate() {
+                match usize::try_from(code.wide()).ok().and_then(|code| values.get(code)) {
+                    Some(value) => *to = *value,
+                    None => {
+                        *to = [0; N];
+                        wrong(k * BLOCK + i);
+                    }
                 }
             }
         }
-        first_wrong
     }
-    let is_valid = |i| bits::is_set(validity, first + i);
-    let (codes, code_width) = codes;
+    /// The first of the codes if each is greater by 1 than the code before.
+    #[inline]
+    fn adjacent<T: Word>(codes: &[u8]) -> Option<usize> {
+        let all = T::all(codes).map(Word::wide);
+        let (first, last, n) = (all.clone().next()?, all.clone().next_back()?, all.len());
+        if last.wrapping_sub(first) != n as i64 - 1 {
+            return None;
+        }
+        // The loop has no early exit, so that the compiler can vectorize it.
+        let differences = (0..).zip(all).fold(0, |bits, (i, code)| bits | (code.wrapping_sub(first) ^ i));
+        if differences == 0 { usize::try_from(first).ok() } else { None }
+    }
+    let ((codes, code_width), rows, first_wrong) = (codes, threads::part_rows(), FirstWrong::none());
+    let note = |row| {
+        if bits::is_set(validity, first + row) {
+            first_wrong.note(row);
+        }
+    };
     with_value_width!(width, N => {
-        with_word!(code_width, T => Some(each::<T, N>(codes, is_valid, values, to)))
-    })
+        let (values, to) = (values.as_chunks::<N>().0, to.as_chunks_mut::<N>().0);
+        with_word!(code_width, T => {
+            let parts = codes.chunks(rows * size_of::<T>()).zip(to.chunks_mut(rows)).enumerate();
+            threads::for_each(parts, |(k, (codes, to))| part::<T, N>(codes, values, to, |i| note(k * rows + i)))
+        })
+    })?;
+    Some(first_wrong.get())
 }
 
 pub(crate) fn expand(args: Args<'_>) -> Option<()> {

@@ -47,18 +47,26 @@ pub(crate) use with_offset_type;
 
 /// Reads integers of any type; see [`Word::wide`].
 pub(crate) fn integers(bytes: &[u8], width: usize, signed: bool) -> Option<Vec<i64>> {
-    fn all<T: Word>(bytes: &[u8]) -> Vec<i64> {
-        T::all(bytes).map(Word::wide).collect()
+    let mut all = vec![0; bytes.len().checked_div(width)?];
+    read_integers(bytes, width, signed, &mut all)?;
+    Some(all)
+}
+
+/// Like [`integers`], for as many integers as `to` has.
+pub(crate) fn read_integers(bytes: &[u8], width: usize, signed: bool, to: &mut [i64]) -> Option<()> {
+    fn all<T: Word>(bytes: &[u8], to: &mut [i64]) {
+        to.iter_mut().zip(T::all(bytes)).for_each(|(to, word)| *to = word.wide());
     }
-    Some(match (width, signed) {
-        (1, true) => all::<i8>(bytes),
-        (2, true) => all::<i16>(bytes),
-        (4, true) => all::<i32>(bytes),
-        (8, true) => all::<i64>(bytes),
-        (1, false) => all::<u8>(bytes),
-        (2, false) => all::<u16>(bytes),
-        (4, false) => all::<u32>(bytes),
-        (8, false) => all::<u64>(bytes),
+    match (width, signed) {
+        (1, true) => all::<i8>(bytes, to),
+        (2, true) => all::<i16>(bytes, to),
+        (4, true) => all::<i32>(bytes, to),
+        (8, true) => all::<i64>(bytes, to),
+        (1, false) => all::<u8>(bytes, to),
+        (2, false) => all::<u16>(bytes, to),
+        (4, false) => all::<u32>(bytes, to),
+        (8, false) => all::<u64>(bytes, to),
         _ => return None,
-    })
+    }
+    Some(())
 }

@@ -306,3 +306,53 @@ def test_filter_releases_all_memory(session, folder):
         assert table.num_rows > 0
     del table
     assert_all_memory_freed(session)
+
+
+def long_table(rows):
+    """Returns a table in which the distances between kept rows vary, and whose columns have nulls in the second half."""
+    numbers = np.arange(rows)
+    kept = (numbers % 97 != 0) & ((numbers // 1000 % 3 == 0) | (numbers * 7919 % 11 < 4))
+    nulls = (numbers > rows // 2) & (numbers % 6 == 5)
+    text = pa.array([f"{TEXTS[n % 5]}{n}" for n in range(rows)], mask=nulls)
+    columns = {
+        "id": pa.array(numbers),
+        "kept": pa.array(kept.astype(np.int8)),
+        "double": pa.array(numbers / 3, mask=nulls),
+        "bool": pa.array(numbers % 3 == 0, mask=nulls),
+        "string": text,
+        "large_string": text.cast(pa.large_string()),
+        "view": text.cast(pa.string_view()),
+        "list": pa.ListArray.from_arrays(pa.array(np.arange(rows + 1, dtype=np.int32) // 2), pa.array(numbers)),
+    }
+    return pa.table(columns)
+
+
+@pytest.mark.parametrize("predicates", [
+    [("kept", "==", 1)],
+    [("kept", "==", 1), ("double", ">=", 1000.5)],
+    [("string", ">", "a5")],
+    [("large_string", "!=", "é13")],
+    [("view", "<", "b")],
+    [("id", "<", 40_000)],
+    [("id", "!=", 40_000)],
+    [("id", "==", 40_000)],
+])  # fmt: skip
+def test_filter_of_long_batches_keeps_the_same_rows_with_any_number_of_threads(tmp_path, predicates):
+    table = long_table(100_003)
+    write(tmp_path / "long.arrow", "file", table.schema, table.to_batches())
+    # The rows begin and end within a byte of the bitmaps.
+    rows = [(3, 99_990)]
+    expected = table.slice(3, 99_987)
+    functions = {"==": pc.equal, "!=": pc.not_equal, "<": pc.less, ">": pc.greater, ">=": pc.greater_equal}
+    for name, symbol, literal in predicates:
+        values = expected[name].cast(pa.string()) if name == "view" else expected[name]
+        expected = expected.filter(functions[symbol](values, literal))
+    for threads in [1, 2, 4]:
+        session = cd.Session(threads=threads)
+        scan = session.scan(tmp_path / "long.arrow", rows=rows, filter=predicates)
+        parts = [part.to_pyarrow() for part in scan]
+        assert len(parts) == 1
+        # Comparing Python values also compares strings in views.
+        assert parts[0].to_pydict() == expected.to_pydict(), f"{threads} threads"
+        del scan, parts
+        assert_all_memory_freed(session)

@@ -14,11 +14,14 @@ mod tensors;
 mod values;
 
 use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::common;
+use crossdock_kernel_library::{Threads, with_threads};
 use crossdock_kernels::table::TABLE;
-use crossdock_memory::{Buffer, BufferMut, Stream};
-use crossdock_test_support::Random;
+use crossdock_memory::{Buffer, BufferMut, Device, Stream};
+use crossdock_test_support::{Random, TestHost};
 
 /// Launches a kernel on values of the case's size, and fails if the results differ from the
 /// reference.
@@ -166,4 +169,49 @@ fn every_kernel_matches_its_reference_at_every_size() {
         }
         assert_eq!(ORACLES.len(), TABLE.len(), "an oracle has no kernel");
     });
+}
+
+/// The kernels whose CPU implementations use several threads.
+const PARALLEL: [Oracle; 6] = [
+    compare::bytes,
+    compare::numbers,
+    compare::select,
+    moved_lists::place,
+    moved_lists::gather_bytes,
+    decode::take,
+];
+
+/// Three threads, which process the smallest parts.
+#[derive(Default)]
+struct SmallParts {
+    n_runs: AtomicUsize,
+}
+
+impl Threads for SmallParts {
+    fn run(&self, n: usize, f: &(dyn Fn() + Sync)) -> bool {
+        self.n_runs.fetch_add(1, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            (1..n.min(3)).for_each(|_| drop(scope.spawn(f)));
+            f();
+        });
+        true
+    }
+
+    fn part_rows(&self) -> usize {
+        64
+    }
+}
+
+#[test]
+fn kernels_match_their_references_on_several_threads() {
+    let host = TestHost::new();
+    let s = &host.stream(Device::CPU);
+    for (i, oracle) in PARALLEL.iter().enumerate() {
+        let small = Arc::new(SmallParts::default());
+        let threads: Arc<dyn Threads> = small.clone();
+        for n in SIZES.map(|n| n.min(3001)) {
+            with_threads(&threads, || oracle(&Case { s, n, random: RefCell::new(Random::new(n as u64)) }));
+        }
+        assert!(small.n_runs.load(Ordering::Relaxed) > 5, "kernel {i} uses one thread");
+    }
 }

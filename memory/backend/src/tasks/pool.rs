@@ -210,7 +210,7 @@ impl TaskPool {
 
 impl InstanceTasks {
     /// Maximum number of threads that run tasks, including one that waits.
-    pub(crate) fn width(&self) -> usize {
+    pub fn width(&self) -> usize {
         self.pool.width
     }
 
@@ -233,7 +233,7 @@ impl InstanceTasks {
     ///
     /// # Errors
     /// If a call on another thread panics.
-    pub(crate) fn share(&self, n: usize, f: &(dyn Fn() -> bool + Sync)) -> Result<()> {
+    pub fn share(&self, n: usize, f: &(dyn Fn() -> bool + Sync)) -> Result<()> {
         let group = Arc::<Group>::default();
         let guard = SharedCall { pool: &self.pool, group: &group };
         let pointer = std::ptr::from_ref(f);
