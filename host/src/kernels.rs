@@ -69,3 +69,36 @@ impl Threads for KernelThreads {
         self.0.share(n.min(self.0.width()), &once).is_ok()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossdock_memory_backend::TaskPool;
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn kernel_runs_once_on_each_thread_of_the_session() {
+        for (width, n, expected) in [(3, 5, 3), (3, 2, 2), (1, 5, 1)] {
+            let threads = KernelThreads(TaskPool::new(width).for_instance());
+            let (barrier, count) = (Barrier::new(expected), AtomicUsize::new(0));
+            let run = || {
+                count.fetch_add(1, Ordering::Relaxed);
+                barrier.wait();
+            };
+            assert!(threads.run(n, &run));
+            assert_eq!(count.into_inner(), expected, "{n} calls with {width} threads");
+        }
+    }
+
+    #[test]
+    fn panic_of_another_thread_is_reported() {
+        let threads = KernelThreads(TaskPool::new(2).for_instance());
+        let (caller, barrier) = (std::thread::current().id(), Barrier::new(2));
+        let run = || {
+            barrier.wait();
+            assert_eq!(std::thread::current().id(), caller, "another thread");
+        };
+        assert!(!threads.run(2, &run));
+    }
+}

@@ -342,17 +342,17 @@ def test_filter_of_long_batches_keeps_the_same_rows_with_any_number_of_threads(t
     write(tmp_path / "long.arrow", "file", table.schema, table.to_batches())
     # The rows begin and end within a byte of the bitmaps.
     rows = [(3, 99_990)]
-    expected = table.slice(3, 99_987)
+    # pyarrow does not filter views.
+    view = table.schema.get_field_index("view")
+    expected = table.set_column(view, "view", table["string"]).slice(3, 99_987)
     functions = {"==": pc.equal, "!=": pc.not_equal, "<": pc.less, ">": pc.greater, ">=": pc.greater_equal}
     for name, symbol, literal in predicates:
-        values = expected[name].cast(pa.string()) if name == "view" else expected[name]
-        expected = expected.filter(functions[symbol](values, literal))
+        expected = expected.filter(functions[symbol](expected[name], literal))
     for threads in [1, 2, 4]:
         session = cd.Session(threads=threads)
         scan = session.scan(tmp_path / "long.arrow", rows=rows, filter=predicates)
         parts = [part.to_pyarrow() for part in scan]
         assert len(parts) == 1
-        # Comparing Python values also compares strings in views.
         assert parts[0].to_pydict() == expected.to_pydict(), f"{threads} threads"
         del scan, parts
         assert_all_memory_freed(session)
