@@ -52,7 +52,7 @@ impl Encoding for Example {
     }
 
     fn size(&self, node: EncodedNode<'_>, rows: Range<u64>) -> Result<Option<u64>> {
-        Ok(Some((rows.end - rows.start) * XorNode::read(node)?.width as u64))
+        Ok(Some(XorNode::read(node)?.max_bytes(rows.end - rows.start)))
     }
 
     /// Lowers nodes with one reference word. The host runs the program on devices, in one pass with

@@ -25,13 +25,8 @@ const TYPES: &[(&str, &str, usize)] = &[
 
 /// A valid `example.xor` node.
 pub struct XorNode {
-    /// Number of values.
-    pub len: usize,
     /// Bytes per value.
     pub width: usize,
-    /// Maximum size in bytes of the buffer of values. It includes up to 7 values before the first
-    /// value, which [`crate::column`] may keep.
-    pub bytes: usize,
     /// The reference words, repeated to eight bytes.
     pattern: u64,
     n_references: usize,
@@ -79,12 +74,17 @@ impl XorNode {
         let mut pattern = [0; 8];
         pattern.iter_mut().zip(node.metadata().iter().cycle()).for_each(|(to, from)| *to = *from);
         let pattern = u64::from_le_bytes(pattern);
-        let len = usize::try_from(node.length()).ok();
-        let bytes = len.and_then(|len| len.checked_add(7)?.checked_mul(*width));
-        let (Some(len), Some(bytes)) = (len, bytes.filter(|bytes| i64::try_from(*bytes).is_ok())) else {
+        let xor = Self { width: *width, pattern, n_references };
+        if i64::try_from(xor.max_bytes(node.length())).is_err() {
             return Err(node.wrong(format_args!("its length, {}, overflows an address", node.length())));
-        };
-        Ok(Self { len, width: *width, bytes, pattern, n_references })
+        }
+        Ok(xor)
+    }
+
+    /// Maximum size in bytes of the buffer of `n` values. It includes up to 7 values before the
+    /// first value, which [`crate::column`] may keep.
+    pub fn max_bytes(&self, n: u64) -> u64 {
+        n.saturating_add(7).saturating_mul(self.width as u64)
     }
 
     /// The pattern for a sequence of words that begins `skip` words before row `row` of the node.
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn skipping_words_rotates_the_pattern() {
-        let of = |width, pattern| XorNode { len: 0, width, bytes: 0, pattern, n_references: 2 };
+        let of = |width, pattern| XorNode { width, pattern, n_references: 2 };
         assert_eq!(of(2, 0x1234_abcd_1234_abcd).pattern(0, 0), 0x1234_abcd_1234_abcd);
         assert_eq!(of(2, 0x1234_abcd_1234_abcd).pattern(5, 0), 0xabcd_1234_abcd_1234);
         assert_eq!(of(1, 0x0807_0605_0403_0201).pattern(3, 0), 0x0504_0302_0108_0706);

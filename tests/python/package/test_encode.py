@@ -4,14 +4,26 @@ import crossdock as cd
 import numpy as np
 import pyarrow as pa
 import pytest
-from flat import Tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ipc import build
-from test_vortex_kinds import whole
 
 ENCODINGS = ["fastlanes.bitpacked", "fastlanes.for"]
 TYPES = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
+
+
+# Columns whose trees have several kinds of nodes.
+COLUMNS = {
+    "numbers": pa.array([None if i % 7 == 0 else i / 3 for i in range(3000)]),
+    "texts": pa.array([None if i % 5 == 0 else f"text {i} of more than twelve bytes" for i in range(3000)]),
+    "lists": pa.array([[i, None] if i % 3 else None for i in range(3000)]),
+    "structs": pa.array([{"a": i, "b": str(i)} for i in range(3000)]),
+    "dictionaries": pa.array([f"value {i % 9}" for i in range(3000)]).dictionary_encode(),
+    "chunks": pa.chunked_array([pa.array(range(i, i + 500)) for i in range(6)]),
+}
+
+
+def whole(array):
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
 def bounds(type):
@@ -46,6 +58,10 @@ def test_integers_round_trip(encoding, type, data):
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("type", TYPES, ids=str)
 def test_vortex_decodes_the_encoded_column(session, type, encoding):
+    pytest.importorskip("vortex")
+    from flat import Tree
+    from ipc import build
+
     least, greatest = bounds(type)
     low = 0 if encoding == "fastlanes.bitpacked" else least
     # vortex-data panics on frames of reference without values.
@@ -60,6 +76,26 @@ def test_vortex_decodes_the_encoded_column(session, type, encoding):
 def test_columns_on_a_device_are_encoded(cuda_session, encoding):
     array = pa.array([None if i % 7 == 0 else i for i in range(5000)])
     assert_round_trip(cuda_session, array[13:], encoding)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_rows_of_encoded_columns_are_decoded_on_a_device(cuda_session, encoding):
+    array = pa.array([None if i % 7 == 0 else i for i in range(5000)])
+    encoded = cuda_session.from_arrow(array).encode(encoding)
+    for begin, end in ((0, 1), (1020, 1030), (4999, 5000), (7, 4000)):
+        got = encoded.decode(rows=(begin, end))
+        assert got.device == cuda_session.device
+        assert whole(got.to_pyarrow()).equals(array[begin:end]), (begin, end)
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_rows_of_plain_columns_are_decoded_on_a_device(cuda_session, name):
+    encoded = cuda_session.encoded(cuda_session.from_arrow(COLUMNS[name]))
+    decoded = encoded.decode().to_pyarrow().to_pylist()
+    for begin, end in ((0, 0), (0, 1), (480, 1030), (2999, 3000)):
+        got = encoded.decode(rows=(begin, end))
+        assert got.device == cuda_session.device or begin == end
+        assert got.to_pyarrow().to_pylist() == decoded[begin:end], (begin, end)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
