@@ -58,7 +58,7 @@ def test_integers_round_trip(encoding, type, data):
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("type", TYPES, ids=str)
 def test_vortex_decodes_the_encoded_column(session, type, encoding):
-    pytest.importorskip("vortex")
+    pytest.importorskip("vortex._lib")
     from flat import Tree
     from ipc import build
 
