@@ -143,7 +143,8 @@ impl<'a> Planner<'_, 'a> {
             ChildInput::NotRead => return Ok(Step::BelowNotRead),
             ChildInput::Decoded | ChildInput::Below => {}
         }
-        // Only the parent's type depends on a node of which no row is needed. So it is not checked.
+        // A node of which no row is needed becomes an empty array of its type, and is neither
+        // checked nor read.
         if index > 0 && rows.is_empty() && node.length() > 0 {
             let below = self.needs.get_mut(index + 1..node.end()).unwrap_or_default();
             below.iter_mut().for_each(|need| need.form = ChildInput::NotRead);

@@ -65,7 +65,7 @@ LARGE = {
     "bit-packed": lambda: vx.compress(vx.array(pa.array(np.arange(ROWS) % 1000))),
     "floats": lambda: vx.compress(vx.array(pa.array(np.arange(ROWS) % 777 / 100))),
     "texts": lambda: vx.compress(vx.array(pa.array([f"https://example.org/{i}" for i in range(ROWS // 4)]))),
-    "structs": lambda: vx.compress(vx.array(pa.array(np.arange(ROWS) % 999).dictionary_encode())),
+    "dictionary": lambda: vx.compress(vx.array(pa.array(np.arange(ROWS) % 999).dictionary_encode())),
 }
 
 
