@@ -35,6 +35,11 @@ impl Projection {
         Ok(projection)
     }
 
+    /// Chooses the fields `fields` of the only column of a schema.
+    pub fn nested(fields: Projection) -> Self {
+        Self(vec![Chosen { index: 0, fields: Some(fields) }])
+    }
+
     /// Whether the column or field at `index` is chosen: as a whole, or the fields of the returned
     /// projection.
     pub fn get(&self, index: usize) -> Option<Option<&Projection>> {

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use crossdock_isolation::{Decoder, log_plugin_message};
 use crossdock_memory_backend::{Account, Loader, TaskPool, Tasks};
 use crossdock_plugin_api::door::Poison;
-use crossdock_plugin_api::{Call, EncodedArray, Error, Owned, SessionSettings, abi};
+use crossdock_plugin_api::{
+    Call, EncodedArray, EncodedNode, Error, Owned, SessionSettings, abi, write_children,
+};
 
 use crate::kernels::HostKernels;
 use crate::reclaimer;
@@ -44,7 +46,7 @@ struct Shared {
     loader: Loader,
     tasks: Tasks,
     /// Decodes arrays for the plugin. `None` if the instance cannot request decoding.
-    decoder: Option<Arc<Decoder>>,
+    decoder: Option<Arc<dyn Decoder>>,
     account: Arc<Account>,
     plugin: String,
     /// The log subscriber of the thread that created the object. It also receives messages from the
@@ -65,7 +67,7 @@ impl HostObject {
         account: Arc<Account>,
         settings: SessionSettings,
         tasks: &Arc<TaskPool>,
-        decoder: Option<Arc<Decoder>>,
+        decoder: Option<Arc<dyn Decoder>>,
     ) -> Self {
         let tasks = tasks.for_instance();
         Self(Arc::new_cyclic(|shared: &std::sync::Weak<Shared>| Shared {
@@ -93,6 +95,7 @@ impl HostObject {
             decode: abi::HostDecode {
                 struct_size: size_of::<abi::HostDecode>(),
                 decode: Some(decode),
+                children: Some(children),
                 private_data: shared.as_ptr().cast_mut().cast(),
             },
             kernels: HostKernels::new(plugin, account.clone()),
@@ -223,11 +226,33 @@ unsafe extern "C" fn decode(
         let (call, array, rows) =
             unsafe { (Call::read(call)?, EncodedArray::from_raw(array)?, rows.as_ref()) };
         let rows = rows.map(|rows| rows.begin..rows.end);
-        let batch = shared.account.trace_plugin_call("decode", || decoder(&call, array, rows))?;
+        let batch = shared.account.trace_plugin_call("decode", || decoder.decode(&call, array, rows))?;
         // SAFETY: the contract of `decode`: `out` is null or writable.
         unsafe { batch.put(out, "decode") }
     };
     // SAFETY: the contract of `decode`: `err` is null or a valid error struct.
+    unsafe { Poison::for_host().enter(err, body) }
+}
+
+unsafe extern "C" fn children(
+    this: *const abi::HostDecode,
+    node: *const abi::EncodedNode,
+    schemas: *mut abi::ArrowSchema,
+    lengths: *mut u64,
+    err: *mut abi::Error,
+) -> abi::Code {
+    let body = || {
+        // SAFETY: as in `decode`.
+        let shared = unsafe { this.as_ref().and_then(|this| this.private_data.cast::<Shared>().as_ref()) };
+        let shared = shared.ok_or_else(session_is_closed)?;
+        let decoder = shared.decoder.as_ref().ok_or_else(session_is_closed)?;
+        let derive =
+            |node: EncodedNode<'_>| shared.account.trace_plugin_call("children", || decoder.children(node));
+        // SAFETY: the contract of `children`: the node is valid during the call, and the lists have
+        // an element for each of its children.
+        unsafe { write_children(node, schemas, lengths, derive) }
+    };
+    // SAFETY: the contract of `children`: `err` is null or a valid error struct.
     unsafe { Poison::for_host().enter(err, body) }
 }
 

@@ -78,7 +78,7 @@ impl LoadedPlugin for SinglePluginHost {
         &self,
         device: Device,
         settings: SessionSettings,
-        decoder: Arc<Decoder>,
+        decoder: Arc<dyn Decoder>,
     ) -> ApiResult<Box<dyn PluginInstance>> {
         let session = self.host.session().device(device).decoder(decoder).threads(settings.threads);
         let session = session.open().map_err(internal)?;

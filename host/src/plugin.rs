@@ -72,7 +72,7 @@ impl Plugin {
         settings: SessionSettings,
         backend: &Backend,
         tasks: &Arc<TaskPool>,
-        decoder: Arc<Decoder>,
+        decoder: Arc<dyn Decoder>,
     ) -> Result<Arc<Self>, Refused> {
         let refuse = |error| Refusal::Create(error).into_refused(&loaded.label);
         reclaimer::wait_for_room();

@@ -1,14 +1,16 @@
 //! A session: a device, settings, and its own plugin instances.
 
-use std::sync::Arc;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use crossdock_isolation::Decoder;
 use crossdock_kernel_library::Threads;
 use crossdock_memory::{Memory, Stream};
 use crossdock_memory_backend::{Account, TaskPool};
 use crossdock_plugin_api::{
-    CallSettings, CallStream, CancelFlag, Device, Host as HostHandle, SessionSettings, Validate,
+    Call, CallSettings, CallStream, CancelFlag, ChildType, Device, EncodedArray, EncodedNode,
+    Host as HostHandle, Owned, Result as ApiResult, SessionSettings, Validate, abi,
 };
 
 use crate::error::{Error, Result};
@@ -45,7 +47,7 @@ struct Inner {
     /// The threads for tasks of the plugins and for kernels of the host.
     tasks: Arc<TaskPool>,
     /// Decodes arrays for the session's plugins instead of the session.
-    decoder: Option<Arc<Decoder>>,
+    decoder: Option<Arc<dyn Decoder>>,
 }
 
 /// Settings of a [`Session`] to be opened.
@@ -55,7 +57,7 @@ pub struct SessionBuilder {
     validate: Option<Validate>,
     byte_budget: u64,
     cancel: CancelFlag,
-    decoder: Option<Arc<Decoder>>,
+    decoder: Option<Arc<dyn Decoder>>,
     threads: Option<usize>,
 }
 
@@ -76,7 +78,7 @@ impl Host {
 
 impl SessionBuilder {
     /// Sets a decoder that decodes arrays for the session's plugins instead of the session.
-    pub(crate) fn decoder(mut self, decoder: Arc<Decoder>) -> Self {
+    pub(crate) fn decoder(mut self, decoder: Arc<dyn Decoder>) -> Self {
         self.decoder = Some(decoder);
         self
     }
@@ -214,15 +216,11 @@ impl Session {
     }
 
     /// Returns a decoder that decodes arrays for plugins as long as the session is open.
-    fn decoder(&self) -> Arc<Decoder> {
-        let session = Arc::downgrade(&self.inner);
-        Arc::new(move |call, array, rows| {
-            let inner = session.upgrade().ok_or_else(session_is_closed)?;
-            Session { cancel: inner.call.cancel.clone(), inner }.decode_for_plugin(call, array, rows)
-        })
+    fn decoder(&self) -> Arc<dyn Decoder> {
+        Arc::new(SessionDecoder(Arc::downgrade(&self.inner)))
     }
 
-    pub(crate) fn other_decoder(&self) -> Option<&Decoder> {
+    pub(crate) fn other_decoder(&self) -> Option<&dyn Decoder> {
         self.inner.decoder.as_deref()
     }
 
@@ -382,5 +380,30 @@ impl Session {
             }
             (result, None) => result,
         }
+    }
+}
+
+/// Decodes arrays for plugins as long as the session is open.
+struct SessionDecoder(Weak<Inner>);
+
+impl SessionDecoder {
+    fn session(&self) -> ApiResult<Session> {
+        let inner = self.0.upgrade().ok_or_else(session_is_closed)?;
+        Ok(Session { cancel: inner.call.cancel.clone(), inner })
+    }
+}
+
+impl Decoder for SessionDecoder {
+    fn decode(
+        &self,
+        call: &Call<'_>,
+        array: EncodedArray,
+        rows: Option<Range<u64>>,
+    ) -> ApiResult<Owned<abi::Batch>> {
+        self.session()?.decode_for_plugin(call, array, rows)
+    }
+
+    fn children(&self, node: EncodedNode<'_>) -> ApiResult<Vec<ChildType>> {
+        self.session()?.child_types(node)
     }
 }

@@ -25,7 +25,7 @@ use crate::host::child::parse_response;
 use crate::host::connection::validated_batch;
 use crate::host::remote_instance::{intern_ids, program};
 use crate::locks::lock;
-use crate::wire::array_transfer::read_schema;
+use crate::wire::array_transfer::{ChildParts, read_schema};
 use crate::wire::channel::{Channel, Message, MessageBudget};
 use crate::wire::device_segments::{SegmentParts, Streams};
 use crate::wire::incoming::Incoming;
@@ -131,6 +131,7 @@ impl Connection<'_> {
             }
             Response::DecodePlan { device, .. } => drop(Device::from(device).to_string()),
             Response::Program(operators) => drop(program(operators)),
+            Response::Children(children) => drop(ChildParts::read_all(children)?),
             Response::Batch(None) | Response::Done | Response::Writer(_) | Response::Size(_) => {}
         }
         Ok(None)

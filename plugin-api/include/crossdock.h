@@ -92,14 +92,14 @@ extern "C" {
  * the addition. An incompatible change gets a new version. Hosts and plugins reject each other if
  * their versions differ. */
 #define CROSSDOCK_ABI_MAJOR 0
-#define CROSSDOCK_ABI_MINOR 4
+#define CROSSDOCK_ABI_MINOR 5
 /* The number of the additions to this version: a release that appends fields or adds constants or
  * interfaces increments it. The description of an addition names the first version that has it. */
 #define CROSSDOCK_ABI_PATCH 0
 /* The value of crossdock_plugin_meta.api_range for a plugin that is built against this file and
  * checks that additions are present before it uses them. A plugin that cannot work without an
  * addition states the first version that has it, such as "^0.3.1". */
-#define CROSSDOCK_API_RANGE "^0.4.0"
+#define CROSSDOCK_API_RANGE "^0.5.0"
 
 /* Whether the struct at `object` includes all of `field`. */
 #define CROSSDOCK_HAS(object, field) \
@@ -967,6 +967,9 @@ typedef struct crossdock_decode_plan {
 
 #define CROSSDOCK_ENCODING_ID "crossdock.encoding/1"
 
+/* The number of values of a child that cannot be derived from its parent. */
+#define CROSSDOCK_LENGTH_UNKNOWN UINT64_MAX
+
 /* Decodes nodes of encoded arrays. `node` is the index of a node in `array`, and `rows` is a range
  * of the node's values, which may be empty. A plugin that can only decode whole nodes ignores
  * `rows`. */
@@ -979,6 +982,16 @@ typedef struct crossdock_encoding {
   /* Checks a node against its metadata, buffers and children. Does not read device memory.
    * [any-thread] */
   crossdock_code (*check)(crossdock_instance*, const crossdock_encoded_array* array, size_t node, crossdock_error* err);
+  /* Derives the types and the lengths of a node's children from the id, the type, the length and
+   * the metadata of the node. Formats that store the type of the first node only, such as Vortex
+   * files, need this function. Nullable: if NULL, such formats cannot contain the encodings of the
+   * plugin. [any-thread]
+   * @param node     a node with a schema. The function must not use its children and its buffers.
+   * @param schemas  `node->n_children` released structs. The callee sets them to the types.
+   * @param lengths  `node->n_children` numbers, which are CROSSDOCK_LENGTH_UNKNOWN. The callee sets
+   *                 those that it can derive. */
+  crossdock_code (*children)(crossdock_instance*, const crossdock_encoded_node* node, struct ArrowSchema* schemas,
+                             uint64_t* lengths, crossdock_error* err);
   /* Returns how much memory the decoding of rows of a node needs. Does not read device memory.
    * [any-thread]
    * @param rows       the wanted rows or, if `decode` decodes the node, the rows that it returns
@@ -1087,6 +1100,12 @@ typedef struct crossdock_host_decode {
    * @param out    a batch of one column on the call's device, owned by the caller */
   crossdock_code (*decode)(const struct crossdock_host_decode*, const crossdock_call* call, crossdock_encoded_array* array,
                            const crossdock_row_range* rows, crossdock_batch* out, crossdock_error* err);
+  /* Derives the types and the lengths of a node's children, with the plugin that decodes the node.
+   * The parameters are those of crossdock_encoding.children. [any-thread]
+   * @return CROSSDOCK_UNSUPPORTED if no plugin decodes the node, or if the plugin cannot derive the
+   *         types */
+  crossdock_code (*children)(const struct crossdock_host_decode*, const crossdock_encoded_node* node,
+                             struct ArrowSchema* schemas, uint64_t* lengths, crossdock_error* err);
   void* private_data;
 } crossdock_host_decode;
 

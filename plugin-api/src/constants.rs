@@ -3,7 +3,7 @@
 #![allow(missing_docs)]
 
 pub const ABI_MAJOR: u32 = 0;
-pub const ABI_MINOR: u32 = 4;
+pub const ABI_MINOR: u32 = 5;
 pub const ABI_PATCH: u32 = 0;
 pub const PLUGIN_MAGIC: u64 = u64::from_le_bytes(*b"XDPLGIN1");
 pub const META_MAGIC: u64 = u64::from_le_bytes(*b"XDCKMTA1");
@@ -111,6 +111,8 @@ pub const ENCODER_ID: &core::ffi::CStr = c"crossdock.encoder/1";
 pub const OPENER_ID: &core::ffi::CStr = c"crossdock.opener/1";
 pub const EXPORTER_ID: &core::ffi::CStr = c"crossdock.exporter/1";
 pub const ENCODING_ID: &core::ffi::CStr = c"crossdock.encoding/1";
+/// `CROSSDOCK_LENGTH_UNKNOWN`.
+pub const LENGTH_UNKNOWN: u64 = u64::MAX;
 pub const HOST_LOG_ID: &core::ffi::CStr = c"crossdock.host.log/1";
 pub const HOST_DECODE_ID: &core::ffi::CStr = c"crossdock.host.decode/1";
 pub const HOST_KERNELS_ID: &core::ffi::CStr = c"crossdock.host.kernels/1";

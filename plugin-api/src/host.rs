@@ -6,7 +6,8 @@ use std::ptr::NonNull;
 
 use crate::abi;
 use crate::call::Call;
-use crate::encoded::EncodedArray;
+use crate::encoded::{EncodedArray, NodeParts};
+use crate::encoding::{self, ChildType};
 use crate::error::{Error, Result};
 use crate::owned::Owned;
 use crate::sized_struct::{self, SizedStruct};
@@ -130,6 +131,26 @@ impl Host {
         })?;
         // SAFETY: on success, the callee passes the ownership of `out`.
         Ok(unsafe { Owned::from_out(out) })
+    }
+
+    /// The types and the lengths of a node's children, as the plugin that decodes the node derives
+    /// them. The type of the node must be an Arrow schema.
+    ///
+    /// # Errors
+    /// Returns `UNSUPPORTED` if no plugin of the session decodes the node, if the plugin cannot
+    /// derive the types, or if the host does not have this interface; or the plugin's error.
+    pub fn child_types(&self, node: &NodeParts) -> Result<Vec<ChildType>> {
+        let unsupported = || Error::unsupported("this host does not derive the types of encoded arrays");
+        // SAFETY: the header defines `HostDecode` for this id.
+        let (decoder, table) =
+            unsafe { self.interface::<abi::HostDecode>(abi::HOST_DECODE_ID) }.ok_or_else(unsupported)?;
+        let children = table.children.ok_or_else(unsupported)?;
+        node.alone(|node| {
+            // SAFETY: the function belongs to `decoder`, and `derive` passes a valid node and lists.
+            encoding::derive(node, |node, schemas, lengths, err| unsafe {
+                children(decoder.as_ptr(), node, schemas, lengths, err)
+            })
+        })
     }
 
     /// The number of threads to use at once: the session's setting, or the number of threads that

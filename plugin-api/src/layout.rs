@@ -72,11 +72,11 @@ pub fn layouts() -> Vec<StructLayout> {
         "crossdock_operator" = Operator { code, index, a, b }
         "crossdock_decode_plan" = DecodePlan { struct_size, device, rows, decoded, rows_below, n_below }
         "crossdock_encoder" = Encoder { struct_size, ids, encode }
-        "crossdock_encoding" = Encoding { struct_size, ids, check, size, lower, plan, decode }
+        "crossdock_encoding" = Encoding { struct_size, ids, check, children, size, lower, plan, decode }
         "crossdock_host" = Host { struct_size, abi_major, abi_minor, retain, release, get_interface, private_data }
         "crossdock_host_log" = HostLog { struct_size, write, private_data }
         "crossdock_host_session" = HostSession { struct_size, device, memory_limit, threads, reserved }
-        "crossdock_host_decode" = HostDecode { struct_size, decode, private_data }
+        "crossdock_host_decode" = HostDecode { struct_size, decode, children, private_data }
         "crossdock_load" = Load { offset, to, bytes }
         "crossdock_host_loader" = HostLoader { struct_size, load, private_data }
         "crossdock_host_tasks" = HostTasks { struct_size, group_create, run, wait, group_release, private_data }

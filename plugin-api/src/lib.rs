@@ -58,7 +58,9 @@ pub use capsule::{Capsule, CapsuleObject, Capsules};
 pub use device::Device;
 pub use encoded::{EncodedArray, EncodedBuffers, EncodedNode, LogicalType, NodeParts};
 pub use encoder::{Encoder, EncoderHandle};
-pub use encoding::{DecodePlan, Encoding, EncodingHandle};
+#[doc(hidden)]
+pub use encoding::write_children;
+pub use encoding::{ChildType, DecodePlan, Encoding, EncodingHandle};
 pub use error::{Code, Error, Result};
 pub use exporter::{Exporter, ExporterHandle};
 pub use format::{Format, OptionInfo};

@@ -5,7 +5,7 @@ use crate::sized_struct::SizedStruct;
 use core::mem::offset_of;
 
 /// The ABI versions that plugins of this build work with: the one that they were built against.
-pub const API_RANGE: &str = "^0.4.0";
+pub const API_RANGE: &str = "^0.5.0";
 
 /// Lists the structs that begin with `struct_size`. `without` names the first field that a shorter
 /// struct may lack. If no field is named, the struct must have at least the size of this build. The

@@ -32,6 +32,13 @@ static crossdock_code check(crossdock_instance* instance, const crossdock_encode
   return CROSSDOCK_OK;
 }
 
+static crossdock_code children(crossdock_instance* instance, const crossdock_encoded_node* node,
+                               struct ArrowSchema* schemas, uint64_t* lengths, crossdock_error* err) {
+  (void)instance, (void)schemas, (void)lengths;
+  if (node->n_children == 0 || HAS(CHILD_TYPES_MISSING)) return CROSSDOCK_OK;
+  return base_fail(err, CROSSDOCK_BAD_DATA, "base.reference: expected no children");
+}
+
 static crossdock_code size(crossdock_instance* instance, const crossdock_encoded_array* array, size_t at,
                            const crossdock_row_range* rows, int64_t* out_bytes, crossdock_error* err) {
   crossdock_code code = check(instance, array, at, err);
@@ -138,4 +145,5 @@ static crossdock_code ids(crossdock_instance* instance, const crossdock_str** ou
 }
 
 const crossdock_encoding BASE_ENCODING = {
-    .struct_size = sizeof BASE_ENCODING, .ids = ids, .check = check, .size = size, .lower = lower, .plan = plan, .decode = decode};
+    .struct_size = sizeof BASE_ENCODING, .ids = ids, .check = check, .children = children, .size = size, .lower = lower,
+    .plan = plan, .decode = decode};

@@ -25,11 +25,11 @@ use crossdock_memory::Stream;
 use crossdock_memory_backend::Reservation;
 use crossdock_plugin_api::encoded::UNCHARGED_NODES;
 use crossdock_plugin_api::{
-    Call, CallSettings, CallStream, Device, EncodedArray, EncodedNode, Error as ApiError, Owned,
+    Call, CallSettings, CallStream, ChildType, Device, EncodedArray, EncodedNode, Error as ApiError, Owned,
     Result as ApiResult, Validate, abi,
 };
 
-use plan::{By, ChildInput, Decoded, Step, machine_bytes, plan, plugin_for, stage};
+use plan::{By, ChildInput, Decoded, Step, machine_bytes, plan, plugin_for, stage, unknown};
 use run::{Link, run, with_context};
 
 use crate::error::{Error, Result};
@@ -136,15 +136,10 @@ impl Session {
         array: EncodedArray,
         rows: Option<Range<u64>>,
     ) -> ApiResult<Owned<abi::Batch>> {
-        if let Some(decode) = self.other_decoder() {
-            return decode(call, array, rows);
+        if let Some(decoder) = self.other_decoder() {
+            return decoder.decode(call, array, rows);
         }
-        if self.is_creating_plugins_here() {
-            return Err(ApiError::invalid_argument(
-                "the session's plugins are being created: a plugin may decode arrays only after its `create`, \
-                 `formats` and `ids` have returned",
-            ));
-        }
+        self.reject_during_creation()?;
         let stream = call_stream(self.memory(), call, call.device())?;
         // SAFETY: the settings are used only within the call that they are read from.
         let settings = unsafe { CallSettings::from_call(call) };
@@ -154,6 +149,34 @@ impl Session {
         let settings = CallSettings { validate, ..settings };
         let batch = self.decode_for(&settings, &stream, array, rows)?;
         export_batch(&batch, false, &stream)
+    }
+
+    /// Derives the types and the lengths of a node's children for a plugin of the session.
+    pub(crate) fn child_types(&self, node: EncodedNode<'_>) -> ApiResult<Vec<ChildType>> {
+        if let Some(decoder) = self.other_decoder() {
+            return decoder.children(node);
+        }
+        self.reject_during_creation()?;
+        let plugins = self.working_plugins(|plugins, plugin| {
+            plugin_for(plugins, node.encoding()).is_some_and(|decoder| Arc::ptr_eq(decoder, plugin))
+        });
+        let plugin = plugin_for(&plugins, node.encoding()).ok_or_else(|| unknown(node, &plugins))?;
+        let encoding = plugin.encoding().ok_or_else(|| node.wrong("the plugin no longer has encodings"))?;
+        let derive = || encoding.children(node);
+        plugin.account().trace_host_call("encoding.children", derive).map_err(|error| {
+            plugin.note_panic(&error);
+            error.context(format_args!("{plugin}"))
+        })
+    }
+
+    fn reject_during_creation(&self) -> ApiResult<()> {
+        if self.is_creating_plugins_here() {
+            return Err(ApiError::invalid_argument(
+                "the session's plugins are being created: a plugin may decode arrays only after its `create`, \
+                 `formats` and `ids` have returned",
+            ));
+        }
+        Ok(())
     }
 
     /// Returns how each node of an array would be decoded for `device`, but decodes nothing. The

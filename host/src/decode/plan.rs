@@ -309,7 +309,7 @@ pub(super) fn plugin_for<'a>(plugins: &'a [Arc<Plugin>], id: &str) -> Option<&'a
     plugins.iter().find(|plugin| plugin.encodings().iter().any(|known| known == id))
 }
 
-fn unknown(node: EncodedNode<'_>, plugins: &[Arc<Plugin>]) -> ApiError {
+pub(super) fn unknown(node: EncodedNode<'_>, plugins: &[Arc<Plugin>]) -> ApiError {
     let mut ids: Vec<_> = plugins.iter().flat_map(|plugin| plugin.encodings()).map(String::as_str).collect();
     ids.sort_unstable();
     ids.dedup();

@@ -12,7 +12,9 @@ use crossdock_plugin_api::{
 use crate::child::host_objects::{HostSink, HostSource};
 use crate::child::instance::{Attachments, Instance, OpenStream, OpenWriter};
 use crate::child::server::Server;
-use crate::wire::array_transfer::{BatchParts, TreeParts, column_schema, read_schema, write_schema};
+use crate::wire::array_transfer::{
+    BatchParts, ChildParts, TreeParts, column_schema, read_schema, write_schema,
+};
 use crate::wire::device_parts::DeviceParts;
 use crate::wire::incoming::Incoming;
 use crate::wire::messages::{
@@ -84,6 +86,13 @@ impl Server {
                 let encoding = instance.encoding()?;
                 let program = instance.call("encoding.lower", || encoding.lower(&tree, 0))?;
                 return Ok(Response::Program(program.map(operator_parts)));
+            }
+            Request::Children { instance, node } => {
+                let instance = self.instances.get(instance)?;
+                let (encoding, node) = (instance.encoding()?, node.read()?);
+                let derive = || node.alone(|node| encoding.children(node));
+                let children = instance.call("encoding.children", derive)?;
+                return Ok(Response::Children(ChildParts::write_all(&children)?));
             }
             Request::PlanDecoding { instance, tree, device, rows } => {
                 let (instance, tree) = self.read_tree(instance, tree, attachments)?;

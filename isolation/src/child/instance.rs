@@ -7,13 +7,14 @@ use std::sync::Arc;
 use arrow_schema::SchemaRef;
 use crossdock_arrays::export_batch;
 use crossdock_plugin_api::{
-    BatchStreamHandle, EncodedArray, EncodingHandle, Error, Owned, Result, WriterHandle, abi,
+    BatchStreamHandle, ChildType, EncodedArray, EncodedNode, EncodingHandle, Error, Owned, Result,
+    WriterHandle, abi,
 };
 
 use crate::child::host_client::HostClient;
 use crate::child::host_segments::HostSegments;
 use crate::child::library::PluginInstance;
-use crate::wire::array_transfer::{TreeParts, column_schema};
+use crate::wire::array_transfer::{ChildParts, NodeHead, TreeParts, column_schema};
 use crate::wire::device_segments::{SegmentParts, SegmentSender, Streams};
 use crate::wire::incoming::Incoming;
 use crate::wire::messages::{CallParts, Callback, CallbackReply, WithSegments};
@@ -96,4 +97,13 @@ pub fn decode_by_host(
     };
     let batch = message.read(&schema, &files)?;
     export_batch(&batch, false, streams.for_device(batch.device()))
+}
+
+/// Asks the host for the types of a node's children, which the plugins of the host's session of
+/// `instance` derive.
+pub fn children_by_host(host: &HostClient, instance: u64, node: EncodedNode<'_>) -> Result<Vec<ChildType>> {
+    match host.call(&Callback::Children { instance, node: NodeHead::write(node)? }, &[])? {
+        (CallbackReply::Children(children), _) => ChildParts::read_all(children),
+        _ => Err(Error::internal("the host replied without the types of children")),
+    }
 }

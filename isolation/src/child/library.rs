@@ -9,14 +9,30 @@ use std::time::Duration;
 use crossdock_memory::Stream;
 use crossdock_memory_backend::{Account, Backend};
 use crossdock_plugin_api::{
-    Call, Device, EncodedArray, EncodingHandle, ExporterHandle, Format, ImporterHandle, Owned, Result,
-    SessionSettings, abi,
+    Call, ChildType, Device, EncodedArray, EncodedNode, EncodingHandle, ExporterHandle, Format,
+    ImporterHandle, Owned, Result, SessionSettings, abi,
 };
 
-/// Decodes an array, or only the given rows of it, for a plugin's call. Returns a batch with one
-/// column.
-pub type Decoder =
-    dyn Fn(&Call<'_>, EncodedArray, Option<Range<u64>>) -> Result<Owned<abi::Batch>> + Send + Sync;
+/// Decodes arrays for the plugins of a session.
+pub trait Decoder: Send + Sync {
+    /// Decodes an array, or only the given rows of it, for a plugin's call. Returns a batch with
+    /// one column.
+    ///
+    /// # Errors
+    /// The array cannot be decoded.
+    fn decode(
+        &self,
+        call: &Call<'_>,
+        array: EncodedArray,
+        rows: Option<Range<u64>>,
+    ) -> Result<Owned<abi::Batch>>;
+
+    /// Derives the types and the lengths of a node's children.
+    ///
+    /// # Errors
+    /// No plugin decodes the node, or the plugin cannot derive them.
+    fn children(&self, node: EncodedNode<'_>) -> Result<Vec<ChildType>>;
+}
 
 /// The host library in a plugin's process.
 pub trait HostLibrary: Send + Sync + 'static {
@@ -54,7 +70,7 @@ pub trait LoadedPlugin: Send + Sync {
         &self,
         device: Device,
         settings: SessionSettings,
-        decoder: Arc<Decoder>,
+        decoder: Arc<dyn Decoder>,
     ) -> Result<Box<dyn PluginInstance>>;
 }
 

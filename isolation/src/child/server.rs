@@ -2,6 +2,7 @@
 //! requests.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,12 +10,17 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use crossdock_memory_backend::{Backend, BackendBuilder, Record, Trace};
-use crossdock_plugin_api::{Call, CancelFlag, Device, Error, Format, Result, SessionSettings};
+use crossdock_plugin_api::{
+    Call, CancelFlag, ChildType, Device, EncodedArray, EncodedNode, Error, Format, Owned, Result,
+    SessionSettings, abi,
+};
 
 use crate::child::host_client::HostClient;
 use crate::child::host_segments::HostSegments;
-use crate::child::instance::{Attachments, Instance, OpenStream, OpenWriter, decode_by_host};
-use crate::child::library::{HostLibrary, LoadedPlugin};
+use crate::child::instance::{
+    Attachments, Instance, OpenStream, OpenWriter, children_by_host, decode_by_host,
+};
+use crate::child::library::{Decoder, HostLibrary, LoadedPlugin};
 use crate::child::log::HostLogger;
 use crate::child::object_table::ObjectTable;
 use crate::sandbox::confine::{confine, limit_memory};
@@ -215,17 +221,20 @@ impl Server {
         let streams = Streams::new(cpu_stream, device_stream);
         let segments = HostSegments::new(host.clone(), backend.clone(), &streams).map(Arc::new);
         // The host's session decodes the encodings that the plugin does not decode.
-        let (decoder_segments, decoder_streams) = (segments.clone(), streams.clone());
-        let decoder = Arc::new(move |call: &Call<'_>, array, rows| {
-            let call = CallParts::new(call, calls.call_id(call), call.device());
-            decode_by_host(&host, id, call, (array, rows), &decoder_streams, decoder_segments.as_ref())
-        });
+        let (streams_of_decoder, segments_of_decoder) = (streams.clone(), segments.clone());
+        let decoder = HostDecoder {
+            host,
+            calls,
+            instance: id,
+            streams: streams_of_decoder,
+            segments: segments_of_decoder,
+        };
         let settings = SessionSettings {
             device: device.unwrap_or(Device::CPU),
             memory_limit_bytes: settings.memory_limit_bytes,
             threads: settings.threads.max(1) as usize,
         };
-        let plugin = loaded.create(settings.device, settings, decoder)?;
+        let plugin = loaded.create(settings.device, settings, Arc::new(decoder))?;
         let parts = |formats: &[Format], is_supported: bool| {
             let parts = || formats.iter().map(|format| FormatParts::new(format, device.is_some())).collect();
             is_supported.then(parts)
@@ -236,5 +245,31 @@ impl Server {
         let encodings = plugin.encoding().map(|encoding| (plugin.encodings().to_vec(), encoding.decodes()));
         self.instances.insert(id, Arc::new(Instance { plugin, streams, segments }));
         Ok(Response::Instance { id, importer, has_fragments, exporter, encodings })
+    }
+}
+
+/// Decodes arrays for the plugin's instance by callbacks of the host.
+struct HostDecoder {
+    host: Arc<HostClient>,
+    calls: Arc<ObjectTable<CancelFlag>>,
+    instance: u64,
+    streams: Streams,
+    segments: Option<Arc<HostSegments>>,
+}
+
+impl Decoder for HostDecoder {
+    fn decode(
+        &self,
+        call: &Call<'_>,
+        array: EncodedArray,
+        rows: Option<Range<u64>>,
+    ) -> Result<Owned<abi::Batch>> {
+        let parts = CallParts::new(call, self.calls.call_id(call), call.device());
+        let Self { host, instance, streams, segments, .. } = self;
+        decode_by_host(host, *instance, parts, (array, rows), streams, segments.as_ref())
+    }
+
+    fn children(&self, node: EncodedNode<'_>) -> Result<Vec<ChildType>> {
+        children_by_host(&self.host, self.instance, node)
     }
 }

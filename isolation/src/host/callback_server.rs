@@ -18,7 +18,7 @@ use crate::host::log::log_plugin_message;
 use crate::host::segments::SharedDeviceSegments;
 use crate::host::threads::ThreadGroup;
 use crate::locks::lock;
-use crate::wire::array_transfer::{BatchParts, TreeParts, column_schema};
+use crate::wire::array_transfer::{BatchParts, ChildParts, TreeParts, column_schema};
 use crate::wire::channel::{Channel, Message, MessageBudget, Reply, STALL_TIMEOUT, check_len};
 use crate::wire::channels::MAX_CHANNELS;
 use crate::wire::device_segments::{SegmentParts, SegmentSender, Streams};
@@ -290,6 +290,10 @@ impl CallbackServer {
             Callback::Decode { instance, call, tree, rows, segments } => {
                 return self.decode(instance, call, (tree, rows), &segments, files, reply);
             }
+            Callback::Children { instance, node } => {
+                let children = self.context(instance)?.host.child_types(&node.read()?)?;
+                return Ok(CallbackReply::Children(ChildParts::write_all(&children)?));
+            }
             Callback::AllocateSegment { id, bytes } => {
                 let none = || {
                     Error::invalid_argument(
@@ -344,6 +348,11 @@ impl CallbackServer {
         self.active_releases.fetch_sub(1, Ordering::Relaxed);
     }
 
+    fn context(&self, instance: u64) -> Result<DecodeContext> {
+        let context = lock(&self.instances).get(&instance).cloned();
+        context.ok_or_else(|| Error::invalid_argument("the instance has been destroyed"))
+    }
+
     /// Decodes an array in the session of an instance.
     fn decode(
         &self,
@@ -354,8 +363,7 @@ impl CallbackServer {
         files: Vec<OwnedFd>,
         reply: &mut Reply,
     ) -> Result<CallbackReply> {
-        let context = lock(&self.instances).get(&instance).cloned();
-        let context = context.ok_or_else(|| Error::invalid_argument("the instance has been destroyed"))?;
+        let context = self.context(instance)?;
         let device_stream = context.streams.device_stream();
         let device = Device::from(parts.device);
         let state = lock(&self.calls).get(&parts.id).cloned();

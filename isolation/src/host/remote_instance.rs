@@ -8,8 +8,8 @@ use crossdock_arrays::import_batch;
 use crossdock_memory::Memory;
 use crossdock_memory_backend::{Account, Backend, ProcessWide, Reservation};
 use crossdock_plugin_api::{
-    BatchStream, BatchWriter, Call, ColumnPlan, DecodePlan, Device, EncodedNode, Encoding, Error, Exporter,
-    Format, Fragment, Host, Importer, Input, Operator, Options, Owned, Plugin, ReadRequest, Result,
+    BatchStream, BatchWriter, Call, ChildType, ColumnPlan, DecodePlan, Device, EncodedNode, Encoding, Error,
+    Exporter, Format, Fragment, Host, Importer, Input, Operator, Options, Owned, Plugin, ReadRequest, Result,
     SessionSettings, Sink, abi,
 };
 
@@ -19,7 +19,9 @@ use crate::host::connection::{Connection, unexpected_response};
 use crate::host::isolated_plugin::IsolatedPlugin;
 use crate::host::remote_objects::{RemoteStream, RemoteWriter, register_source};
 use crate::host::segments::SharedDeviceSegments;
-use crate::wire::array_transfer::{BatchParts, TreeParts, column_schema, read_schema, write_schema};
+use crate::wire::array_transfer::{
+    BatchParts, ChildParts, NodeHead, TreeParts, column_schema, read_schema, write_schema,
+};
 use crate::wire::device_segments::Streams;
 use crate::wire::messages::{FormatParts, FragmentParts, OperatorParts, Request, Response, SinkParts};
 use crate::wire::outgoing::Outgoing;
@@ -346,6 +348,14 @@ impl Encoding for RemoteInstance {
         let request = Request::Size { instance: self.instance, tree, rows };
         match self.connection.child.request(request, &files, None)? {
             (Response::Size(bytes), _) => Ok(bytes),
+            _ => Err(unexpected_response()),
+        }
+    }
+
+    fn children(&self, node: EncodedNode<'_>) -> Result<Vec<ChildType>> {
+        let request = Request::Children { instance: self.instance, node: NodeHead::write(node)? };
+        match self.connection.child.request(request, &Outgoing::default(), None)? {
+            (Response::Children(children), _) => ChildParts::read_all(children),
             _ => Err(unexpected_response()),
         }
     }

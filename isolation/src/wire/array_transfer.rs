@@ -9,7 +9,7 @@ use crossdock_arrays::{DeviceArray, DeviceBatch, import_field_ref, import_schema
 use crossdock_memory::{Buffer, ForeignOwner, HostView, Ready, Stream};
 use crossdock_plugin_api::encoded::blob::schema;
 use crossdock_plugin_api::{
-    Device, EncodedArray, EncodedNode, Error, LogicalType, NodeParts, Owned, Result, abi,
+    ChildType, Device, EncodedArray, EncodedNode, Error, LogicalType, NodeParts, Owned, Result, abi,
 };
 use serde::{Deserialize, Serialize};
 
@@ -266,6 +266,73 @@ fn read_array(
     )
 }
 
+/// A node without its children and buffers.
+#[derive(Serialize, Deserialize)]
+pub struct NodeHead(NodeRecord);
+
+impl NodeHead {
+    pub fn write(node: EncodedNode<'_>) -> Result<Self> {
+        NodeRecord::write(node).map(|record| Self(NodeRecord { n_buffers: 0, ..record }))
+    }
+
+    /// # Errors
+    /// The type is malformed.
+    pub fn read(self) -> Result<NodeParts> {
+        self.0.read()
+    }
+}
+
+/// The type and the length of a node's child.
+#[derive(Serialize, Deserialize)]
+pub struct ChildParts {
+    schema: Vec<u8>,
+    length: Option<u64>,
+}
+
+impl ChildParts {
+    pub fn write_all(children: &[ChildType]) -> Result<Vec<Self>> {
+        let write =
+            |child: &ChildType| Ok(Self { schema: write_schema(&child.schema)?, length: child.length });
+        children.iter().map(write).collect()
+    }
+
+    /// # Errors
+    /// A type is malformed.
+    pub fn read_all(parts: Vec<Self>) -> Result<Vec<ChildType>> {
+        let read = |part: Self| Ok(ChildType { schema: schema::read(&part.schema)?, length: part.length });
+        parts.into_iter().map(read).collect()
+    }
+}
+
+impl NodeRecord {
+    fn write(node: EncodedNode<'_>) -> Result<Self> {
+        Ok(Self {
+            encoding: node.encoding().to_owned(),
+            schema: if node.dtype().is_some() { None } else { Some(write_schema(node.schema()?)?) },
+            dtype: node.dtype().unwrap_or_default().to_vec(),
+            length: node.length(),
+            metadata: node.metadata().to_vec(),
+            n_buffers: node.n_buffers() as u32,
+            n_children: node.n_children() as u32,
+        })
+    }
+
+    fn read(self) -> Result<NodeParts> {
+        let logical_type = match self.schema {
+            Some(bytes) => LogicalType::Schema(schema::read(&bytes)?),
+            None => LogicalType::Dtype(self.dtype),
+        };
+        Ok(NodeParts {
+            encoding: self.encoding,
+            logical_type,
+            length: self.length,
+            metadata: self.metadata,
+            n_buffers: self.n_buffers,
+            n_children: self.n_children,
+        })
+    }
+}
+
 impl TreeParts {
     /// Creates parts with `n` equal nodes without buffers. The nodes form no tree.
     #[cfg(test)]
@@ -280,15 +347,7 @@ impl TreeParts {
         let (mut nodes, mut buffers) = (Vec::new(), Vec::new());
         for index in root.index()..root.end() {
             let node = root.at(index)?;
-            nodes.push(NodeRecord {
-                encoding: node.encoding().to_owned(),
-                schema: if node.dtype().is_some() { None } else { Some(write_schema(node.schema()?)?) },
-                dtype: node.dtype().unwrap_or_default().to_vec(),
-                length: node.length(),
-                metadata: node.metadata().to_vec(),
-                n_buffers: node.n_buffers() as u32,
-                n_children: node.n_children() as u32,
-            });
+            nodes.push(NodeRecord::write(node)?);
             for i in 0..node.n_buffers() {
                 buffers.push(write_buffer(&node.buffer(i)?, to)?);
             }
@@ -303,21 +362,7 @@ impl TreeParts {
     /// # Errors
     /// The nodes form no tree, or a place is outside the message's files and segments.
     pub fn read(self, from: &Incoming) -> Result<EncodedArray> {
-        let node = |record: NodeRecord| -> Result<NodeParts> {
-            let logical_type = match record.schema {
-                Some(bytes) => LogicalType::Schema(schema::read(&bytes)?),
-                None => LogicalType::Dtype(record.dtype),
-            };
-            Ok(NodeParts {
-                encoding: record.encoding,
-                logical_type,
-                length: record.length,
-                metadata: record.metadata,
-                n_buffers: record.n_buffers,
-                n_children: record.n_children,
-            })
-        };
-        let nodes = self.nodes.into_iter().map(node).collect::<Result<_>>()?;
+        let nodes = self.nodes.into_iter().map(NodeRecord::read).collect::<Result<_>>()?;
         let buffers =
             self.buffers.into_iter().map(|record| read_buffer(&record, from)).collect::<Result<_>>()?;
         EncodedArray::new(nodes, buffers)

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::files::mapping::ReceiveBudget;
-use crate::wire::array_transfer::{BatchParts, TreeParts};
+use crate::wire::array_transfer::{BatchParts, ChildParts, NodeHead, TreeParts};
 use crate::wire::device_parts::DeviceParts;
 use crate::wire::device_segments::SegmentParts;
 use crate::wire::incoming::Place;
@@ -209,6 +209,11 @@ pub enum Request {
         instance: u64,
         tree: TreeParts,
     },
+    /// Derives the types of a node's children.
+    Children {
+        instance: u64,
+        node: NodeHead,
+    },
 }
 
 /// The result of a [`Request`].
@@ -244,6 +249,7 @@ pub enum Response {
     },
     /// The operators of the program. `None` if the encoding has no program for the node.
     Program(Option<Vec<OperatorParts>>),
+    Children(Vec<ChildParts>),
 }
 
 /// A piece of an input.
@@ -282,6 +288,11 @@ pub enum Callback {
         /// `None` for all rows.
         rows: Option<Range<u64>>,
         segments: Vec<SegmentParts>,
+    },
+    /// Derives the types of a node's children in the session to which the instance belongs.
+    Children {
+        instance: u64,
+        node: NodeHead,
     },
     /// Allocates a shared device segment of at least `bytes` bytes. Later messages refer to it by
     /// `id`.
@@ -346,6 +357,7 @@ pub enum CallbackReply {
     /// The bytes that were read. They follow the message.
     Bytes,
     Batch(WithSegments<BatchParts>),
+    Children(Vec<ChildParts>),
     /// The length of the segment in bytes. The message contains the segment's file.
     Segment(u64),
 }

@@ -17,6 +17,7 @@ mod launch;
 mod loader;
 mod memory;
 mod owner;
+mod stored_source;
 mod stream;
 mod view;
 
@@ -30,6 +31,7 @@ pub use host_kernels::HostKernel;
 pub use launch::{Arg, Kernel, LaunchSize, WriteRange, bytes_of_host_arg, bytes_of_host_arg_mut};
 pub use loader::{LoadRange, Loader};
 pub use memory::{DeviceInfo, Memory};
+pub use stored_source::StoredSource;
 pub use stream::Stream;
 pub use view::HostView;
 

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use super::EncodedArray;
+use super::{EncodedArray, EncodedNode};
 use crate::abi;
 use crate::door;
 use crate::error::Result;
@@ -48,6 +48,35 @@ impl LogicalType {
     }
 }
 
+impl NodeParts {
+    /// Calls `f` with a node of these parts, whose children and buffers are missing.
+    ///
+    /// # Errors
+    /// Returns an error if the parts are invalid, or the error of `f`.
+    pub fn alone<T>(&self, f: impl FnOnce(EncodedNode<'_>) -> Result<T>) -> Result<T> {
+        // SAFETY: `raw` points to the parts, which live during the call.
+        unsafe { EncodedNode::with_alone(&self.raw(0), f) }
+    }
+
+    /// The C struct, which points to these parts.
+    pub(crate) fn raw(&self, first_buffer: u32) -> abi::EncodedNode {
+        let dtype = self.logical_type.dtype();
+        abi::EncodedNode {
+            encoding: abi::Str::new(&self.encoding),
+            schema: self.logical_type.schema(),
+            dtype: if dtype.is_empty() { std::ptr::null() } else { dtype.as_ptr().cast() },
+            dtype_bytes: dtype.len(),
+            length: self.length,
+            metadata: self.metadata.as_ptr().cast(),
+            metadata_bytes: self.metadata.len(),
+            first_buffer,
+            n_buffers: self.n_buffers,
+            n_children: self.n_children,
+            ..abi::EncodedNode::new()
+        }
+    }
+}
+
 /// The buffers of a tree, in the order of the nodes: first all buffers of the first node, then all
 /// buffers of the second node, and so on.
 pub type EncodedBuffers = Vec<Owned<abi::EncodedBuffer>>;
@@ -79,20 +108,7 @@ impl EncodedArray {
     ) -> Result<Self> {
         let mut first_buffer = 0u32;
         let nodes = parts.iter().map(|part| {
-            let dtype = part.logical_type.dtype();
-            let node = abi::EncodedNode {
-                encoding: abi::Str::new(&part.encoding),
-                schema: part.logical_type.schema(),
-                dtype: if dtype.is_empty() { std::ptr::null() } else { dtype.as_ptr().cast() },
-                dtype_bytes: dtype.len(),
-                length: part.length,
-                metadata: part.metadata.as_ptr().cast(),
-                metadata_bytes: part.metadata.len(),
-                first_buffer,
-                n_buffers: part.n_buffers,
-                n_children: part.n_children,
-                ..abi::EncodedNode::new()
-            };
+            let node = part.raw(first_buffer);
             first_buffer = first_buffer.wrapping_add(part.n_buffers);
             node
         });

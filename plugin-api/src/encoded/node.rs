@@ -46,6 +46,32 @@ impl<'a> EncodedNode<'a> {
         unsafe { Self::new(array, index) }
     }
 
+    /// The C struct of the node, without its buffers.
+    pub(crate) fn alone(&self) -> abi::EncodedNode {
+        abi::EncodedNode { first_buffer: 0, n_buffers: 0, ..self.raw() }
+    }
+
+    /// Calls `f` with a node whose children and buffers are missing.
+    ///
+    /// # Errors
+    /// Returns an error if the node is invalid, or the error of `f`.
+    ///
+    /// # Safety
+    /// `raw` is null, or points to a node. All data that the node points to is valid.
+    pub(crate) unsafe fn with_alone<T>(
+        raw: *const abi::EncodedNode,
+        f: impl FnOnce(EncodedNode<'_>) -> Result<T>,
+    ) -> Result<T> {
+        // SAFETY: the caller guarantees that the pointer is null or valid.
+        let node = unsafe { sized_struct::read(raw) }?;
+        // SAFETY: the caller guarantees that all data of the node is valid.
+        unsafe { super::check_node(0, &node) }?;
+        let node = abi::EncodedNode { first_buffer: 0, n_buffers: 0, ..node };
+        let mut array = abi::EncodedArray::new();
+        (array.nodes, array.n_nodes) = (&raw const node, 1);
+        f(EncodedNode { array: &array, index: 0 })
+    }
+
     fn raw_of(&self, index: usize) -> abi::EncodedNode {
         // SAFETY: `index` is less than `n_nodes`. The distance between two nodes is the
         // `struct_size` of the first node, which was checked together with the tree.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossdock_plugin_api::{
-    Call, CallSettings, Code, DecodePlan, Device, EncodedArray, EncodedNode, Encoding, Error, Host, Instance,
-    LogicalType, NodeParts, Operator, Owned, Plugin, Result, abi, entry,
+    Call, CallSettings, ChildType, Code, DecodePlan, Device, EncodedArray, EncodedNode, Encoding, Error,
+    Host, Instance, LogicalType, NodeParts, Operator, Owned, Plugin, Result, abi, entry,
 };
 
 use crate::boundary::{CountingHost, counting_host};
@@ -28,6 +28,9 @@ const LATER_ROWS: u8 = 4;
 const MORE_ROWS: u8 = 5;
 /// Selects a plugin that requests more rows of a descendant than it has.
 const MORE_ROWS_BELOW: u8 = 6;
+
+/// Selects a plugin that derives the type of one child, whatever the number of children is.
+const ONE_CHILD: u8 = 7;
 
 /// All rows of a node.
 const ALL: Range<u64> = 0..5;
@@ -56,6 +59,18 @@ impl Encoding for Scripted {
 
     fn check(&self, node: EncodedNode<'_>) -> Result<()> {
         behaviour(node).map(drop)
+    }
+
+    fn children(&self, node: EncodedNode<'_>) -> Result<Vec<ChildType>> {
+        let n = match behaviour(node)? {
+            ONE_CHILD => 1,
+            _ => node.n_children() as u64,
+        };
+        // The children and buffers of the node are not available.
+        assert_eq!((node.children().count(), node.n_buffers(), node.index()), (0, 0, 0));
+        Ok((0..n)
+            .map(|i| ChildType { schema: int32(), length: (i > 0).then_some(node.length() + i) })
+            .collect())
     }
 
     fn size(&self, node: EncodedNode<'_>, _: Range<u64>) -> Result<Option<u64>> {
@@ -95,6 +110,21 @@ impl Encoding for Scripted {
         let first = below.into_iter().flatten().next();
         first.ok_or_else(|| Error::bad_data("got no decoded node, expected one"))
     }
+}
+
+fn int32() -> Owned<abi::ArrowSchema> {
+    unsafe extern "C" fn release(schema: *mut abi::ArrowSchema) {
+        // SAFETY: the caller passes the schema. Its strings are constants.
+        unsafe { (*schema).release = None };
+    }
+    let schema = abi::ArrowSchema {
+        format: c"i".as_ptr(),
+        name: c"".as_ptr(),
+        release: Some(release),
+        ..abi::ArrowSchema::default()
+    };
+    // SAFETY: there is no other copy of the schema.
+    unsafe { Owned::new(schema) }
 }
 
 fn instance(host: &CountingHost) -> Instance {
@@ -137,6 +167,25 @@ fn functions_return_the_results_of_the_plugin() {
     assert!(encoding.size(&fails, 0, &ALL).is_err());
     assert!(encoding.lower(&fails, 0).is_err());
     assert!(encoding.plan(&fails, 0, Device::CPU, &ALL).is_err());
+}
+
+#[test]
+fn children_are_derived_from_a_node_without_children_and_buffers() {
+    let host = counting_host();
+    let instance = instance(&host);
+    let encoding = instance.encoding().unwrap();
+    let derive = |metadata: &[u8], node| {
+        let tree = tree(metadata);
+        let children = encoding.children(tree.node(node).unwrap())?;
+        assert!(children.iter().all(|child| child.schema.format == c"i".as_ptr()));
+        Ok::<_, Error>(children.into_iter().map(|child| child.length).collect::<Vec<_>>())
+    };
+    assert_eq!(derive(&[], 0).unwrap(), [None, Some(6)]);
+    assert_eq!(derive(&[], 1).unwrap(), [None]);
+    assert_eq!(derive(&[], 2).unwrap(), []);
+    assert_eq!(derive(&[FAILS], 0).unwrap_err().code(), Code::BAD_DATA);
+    let error = derive(&[ONE_CHILD], 0).unwrap_err();
+    assert!(error.message().contains("got 1 types of children, expected 2"), "{error}");
 }
 
 #[test]

@@ -12,6 +12,7 @@
 //! - `encoder`: encodes columns of integers.
 //! - `import`: the importer; `export`: the exporter, which converts columns to trees of nodes.
 
+mod children;
 mod cpu;
 mod device;
 mod encoder;
@@ -32,9 +33,9 @@ use arrow_schema::{Field, Schema};
 use crossdock_arrays::{DeviceBatch, call_stream, export_batch, import_batch};
 use crossdock_memory::Memory;
 use crossdock_plugin_api::{
-    BatchStream, BatchWriter, Call, ColumnPlan, DecodePlan, Device, EncodedArray, EncodedNode, Encoder,
-    Encoding, Error, Exporter, Format, Host, Importer, Input, Operator, Options, Owned, Plugin, ReadRequest,
-    Result, Sink, abi,
+    BatchStream, BatchWriter, Call, ChildType, ColumnPlan, DecodePlan, Device, EncodedArray, EncodedNode,
+    Encoder, Encoding, Error, Exporter, Format, Host, Importer, Input, Operator, Options, Owned, Plugin,
+    ReadRequest, Result, Sink, abi,
 };
 use std::ops::Range;
 use std::sync::Arc;
@@ -165,7 +166,12 @@ impl Encoding for Encodings {
     }
 
     fn check(&self, node: EncodedNode<'_>) -> Result<()> {
-        (self.kind(node)?.check)(&Node::new(node)?)
+        self.kind(node)?.check(&Node::new(node)?)
+    }
+
+    fn children(&self, node: EncodedNode<'_>) -> Result<Vec<ChildType>> {
+        let (kind, node) = (self.kind(node)?, Node::new(node)?);
+        (kind.children)(&node)?.types(&node)
     }
 
     fn size(&self, node: EncodedNode<'_>, rows: Range<u64>) -> Result<Option<u64>> {

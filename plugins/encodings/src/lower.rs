@@ -19,7 +19,7 @@ pub fn lower(node: &Node<'_>) -> Result<Option<Vec<Operator>>> {
     }
     Ok(Some(match node.raw.encoding() {
         "vortex.primitive" => {
-            with_validity(vec![Operator::Load { buffer: 0, at: 0 }], node.expect_children_and_validity(0)?, 0)
+            with_validity(vec![Operator::Load { buffer: 0, at: 0 }], node.has_validity(0)?, 0)
         }
         BIT_PACKED => {
             let packed = BitPacked::read(node.metadata(), ptype(node)?, node.len)?;
@@ -27,7 +27,7 @@ pub fn lower(node: &Node<'_>) -> Result<Option<Vec<Operator>>> {
             let n = packed.patches.as_ref().map_or(0, Patches::n_children);
             let mut operators = vec![Operator::Unpack { buffer: 0, bits, first }];
             operators.extend(packed.patches.as_ref().map(|patches| patch(patches, 0)));
-            with_validity(operators, node.expect_children_and_validity(n)?, n)
+            with_validity(operators, node.has_validity(n)?, n)
         }
         FRAME => vec![Operator::Child(0), Operator::Add(reference(node.metadata(), ptype(node)?)?.bits)],
         ZIGZAG => vec![Operator::Child(0), Operator::ZigZag],

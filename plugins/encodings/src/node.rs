@@ -91,22 +91,15 @@ impl<'a> Node<'a> {
         self.field.is_nullable()
     }
 
-    /// Returns an error unless the node has `n` children. A node of a nullable type may have one
-    /// more child, its validity.
+    /// Whether the node has a validity child after `n` other children.
     ///
-    /// Returns whether there is a validity child.
-    pub fn expect_children_and_validity(&self, n: usize) -> Result<bool> {
+    /// # Errors
+    /// Fails if the node has another number of children, or a validity although its type is not
+    /// nullable.
+    pub fn has_validity(&self, n: usize) -> Result<bool> {
         match self.raw.n_children() {
             actual if actual == n => Ok(false),
-            actual if actual == n + 1 && self.field.is_nullable() => {
-                // A struct's validity is its first child.
-                let first = matches!(self.data_type(), DataType::Struct(_));
-                let validity = self.child(if first { 0 } else { n })?;
-                // `self.len` is smaller while rows of the node are decoded.
-                let len = usize::try_from(self.raw.length()).unwrap_or(self.len);
-                validity.expect_all_valid(&DataType::Boolean, len, "validity")?;
-                Ok(true)
-            }
+            actual if actual == n + 1 && self.field.is_nullable() => Ok(true),
             actual => {
                 let more = if self.field.is_nullable() { ", or one more for its validity" } else { "" };
                 Err(self.wrong(format_args!("the node has {actual} children, expected {n}{more}")))
@@ -138,11 +131,6 @@ impl<'a> Node<'a> {
             self.len,
             self.data_type()
         )))
-    }
-
-    /// Like [`expect`](Self::expect); also rejects a nullable type.
-    pub fn expect_all_valid(&self, data_type: &DataType, len: usize, role: &str) -> Result<()> {
-        self.expect_field(&Field::new("", data_type.clone(), false), len, role)
     }
 
     /// Like [`expect`](Self::expect); also rejects a nullable type if `field` is not nullable.

@@ -12,6 +12,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("kernels", &["plugin-api", "memory/client"]),
     ("kernels/library", &["plugin-api", "memory/client", "kernels"]),
     ("arrays", &["plugin-api", "memory/client", "kernels"]),
+    ("arrays/vortex", &["plugin-api", "arrays"]),
     ("isolation", &["plugin-api", "memory/client", "arrays", "memory/backend"]),
     (
         "host",
@@ -37,7 +38,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 
 /// The folders whose crates the library of a plugin may use. A plugin must never use the host,
 /// another plugin, or the crates that own memory or kernels.
-const PLUGIN_LIBRARY: &[&str] = &["plugin-api", "memory/client", "kernels", "arrays"];
+const PLUGIN_LIBRARY: &[&str] = &["plugin-api", "memory/client", "kernels", "arrays", "arrays/vortex"];
 
 /// Crates that plugins may use only through interfaces of the host.
 const OWNERS: &[&str] = &["memory/backend", "kernels/library"];

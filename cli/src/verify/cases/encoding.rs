@@ -4,10 +4,10 @@ use std::ffi::c_void;
 use std::ops::Range;
 
 use arrow_schema::{DataType, Field};
-use crossdock::api::{Code, Device, EncodedArray, LogicalType, NodeParts, Owned, Result, abi};
+use crossdock::api::{Code, Device, EncodedArray, Error, LogicalType, NodeParts, Owned, Result, abi};
 use crossdock::memory::Backend;
 use crossdock::{Host, Session};
-use crossdock_arrays::{DeviceBatch, export_field, first_difference};
+use crossdock_arrays::{DeviceBatch, export_field, first_difference, import_field_ref};
 
 use super::super::case::{Case, Check, failed, missing_sample, skipped};
 use super::super::context::CaseContext;
@@ -34,6 +34,15 @@ pub const CASES: &[Case] = &[
         depends_on: &["encoding.unknown_id"],
         on_devices: false,
         check: malformed_nodes,
+    },
+    Case {
+        name: "encoding.children",
+        rule: "children sets the type of each child of a node, or fails. The children of samples have these types and \
+               lengths.",
+        spec_ref: "crossdock_encoding.children",
+        depends_on: &["encoding.malformed_nodes"],
+        on_devices: false,
+        check: children,
     },
     Case {
         name: "encoding.samples",
@@ -208,6 +217,65 @@ pub fn own_samples(context: &CaseContext) -> Check<Vec<&std::path::PathBuf>> {
         return Err(missing_sample("no sample with a node of the plugin's encodings (--sample FILE)"));
     }
     Ok(samples)
+}
+
+fn children(context: &CaseContext) -> Check {
+    let subject = context.subject()?;
+    let encoding = subject.encoding()?;
+    for id in own_ids(context)? {
+        for n_children in 0..4 {
+            let place = format!("a node of '{id}' with {n_children} children");
+            let fail = |error| failed(&place, "the type of each child, or an error", error);
+            let schema = export_field(&Field::new("", DataType::Int32, true)).map_err(fail)?;
+            let parts = NodeParts {
+                encoding: id.clone(),
+                logical_type: LogicalType::Schema(schema),
+                length: 3,
+                metadata: Vec::new(),
+                n_buffers: 0,
+                n_children,
+            };
+            match parts.alone(|node| encoding.children(node)) {
+                Err(error) if [Code::INTERNAL, Code::PANICKED].contains(&error.code()) => {
+                    return Err(fail(error));
+                }
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
+    let ids = own_ids(context)?;
+    for file in own_samples(context)? {
+        let array = read(context.session(Device::CPU)?, file)?;
+        for index in 0..array.n_nodes() {
+            let fail = |error: Error| failed(file.display(), "the types of a node's children", error);
+            let node = array.node(index).map_err(fail)?;
+            if !ids.iter().any(|id| id == node.encoding()) {
+                continue;
+            }
+            let derived = match encoding.children(node) {
+                Err(error) if error.code() == Code::UNSUPPORTED => continue,
+                derived => derived.map_err(fail)?,
+            };
+            for (child, derived) in node.children().zip(derived) {
+                // SAFETY: both schemas are valid: the array lives, and `derived` is owned.
+                let types = unsafe {
+                    child.schema().and_then(|actual| {
+                        Ok((import_field_ref(actual)?, import_field_ref(&derived.schema)?))
+                    })
+                };
+                let (actual, expected) = types.map_err(fail)?;
+                let length = derived.length.unwrap_or(child.length());
+                if !actual.data_type().equals_datatype(expected.data_type()) || child.length() != length {
+                    return Err(failed(
+                        format!("'{}', {}", file.display(), child.path()),
+                        format!("{} values of {}, as in the sample", child.length(), actual.data_type()),
+                        format!("{length} values of {}", expected.data_type()),
+                    ));
+                }
+            }
+        }
+    }
+    super::entry::no_leaks(subject.end(), "after deriving the types of children")
 }
 
 fn samples(context: &CaseContext) -> Check {

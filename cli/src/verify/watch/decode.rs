@@ -60,3 +60,29 @@ pub(super) unsafe extern "C" fn decode(
         failure.write_to(err)
     }
 }
+
+pub(super) unsafe extern "C" fn children(
+    this: *const abi::HostDecode,
+    node: *const abi::EncodedNode,
+    schemas: *mut abi::ArrowSchema,
+    lengths: *mut u64,
+    err: *mut abi::Error,
+) -> abi::Code {
+    // SAFETY: as in `decode`.
+    let shared = unsafe { &*(*this).private_data.cast::<Shared>() };
+    let decoder = Decoder::of(shared);
+    // SAFETY: the header defines `HostDecode` as the interface of this id.
+    let interface = decoder
+        .as_ref()
+        .and_then(|decoder| unsafe { decoder.handle.interface::<abi::HostDecode>(abi::HOST_DECODE_ID) });
+    match interface {
+        // SAFETY: `children` is called on its own interface, and the plugin passed valid arguments.
+        Some((session, abi::HostDecode { children: Some(children), .. })) => unsafe {
+            children(session.as_ptr(), node, schemas, lengths, err)
+        },
+        // SAFETY: `err` is NULL or the plugin's error struct.
+        _ => unsafe {
+            Error::unsupported("crossdock verify cannot open a session to decode with").write_to(err)
+        },
+    }
+}

@@ -63,7 +63,11 @@ impl Watch {
             account,
         };
         let log = abi::HostLog { write: Some(write_log), ..abi::HostLog::new() };
-        let decode = abi::HostDecode { decode: Some(decode::decode), ..abi::HostDecode::new() };
+        let decode = abi::HostDecode {
+            decode: Some(decode::decode),
+            children: Some(decode::children),
+            ..abi::HostDecode::new()
+        };
         let loader = abi::HostLoader { load: Some(loader::load), ..abi::HostLoader::new() };
         let kernels = abi::HostKernels { find: Some(kernels::find), ..abi::HostKernels::new() };
         let shared = leak(Shared {

@@ -262,6 +262,7 @@ mod later {
             struct_size: 0,
             ids: Some(ids),
             check: Some(check),
+            children: None,
             size: None,
             lower: None,
             plan: None,

@@ -3,10 +3,10 @@
 
 use crossdock_plugin_api::{Error, Result};
 
-use super::bytes::Stored;
 use crate::wire::frame::{self, Following, LEGACY_HEAD_BYTES};
 use crate::wire::schema::{names_and_types, same_types};
 use crate::wire::{Block, Footer, Header, Message, Schema};
+use crossdock_memory::StoredSource;
 
 /// Size of the parts in which padding is read, in bytes.
 const PIECE_BYTES: usize = 4096;
@@ -27,7 +27,7 @@ pub fn check_schemas(first: &Schema, footer: &Schema) -> Result<()> {
 /// Returns an error if the file contains messages that its footer does not list, as two
 /// concatenated files do. `schema` is the end of the schema message, and `footer` is the beginning
 /// of the footer.
-pub fn check_gaps(file: &Stored, schema: u64, blocks: &[Block], footer: u64) -> Result<()> {
+pub fn check_gaps(file: &StoredSource, schema: u64, blocks: &[Block], footer: u64) -> Result<()> {
     let mut spans: Vec<_> = blocks.iter().map(|block| (block.offset, block.end())).collect();
     spans.sort_unstable();
     if let Some((first, _)) = spans.first().filter(|(first, _)| *first < schema) {
@@ -52,7 +52,7 @@ pub fn check_gaps(file: &Stored, schema: u64, blocks: &[Block], footer: u64) -> 
 
 /// Returns the position of the first byte in `begin..end` that is not padding. If all bytes are
 /// padding, the result is at least `end`.
-fn after_padding(file: &Stored, begin: u64, end: u64) -> Result<u64> {
+fn after_padding(file: &StoredSource, begin: u64, end: u64) -> Result<u64> {
     let mut at = begin;
     while at < end {
         match file.with(at, piece(at, end, PIECE_BYTES), |gap| Ok(frame::padding(gap)))? {
@@ -63,7 +63,7 @@ fn after_padding(file: &Stored, begin: u64, end: u64) -> Result<u64> {
     Ok(at)
 }
 
-fn is_message_at(file: &Stored, at: u64, end: u64) -> Result<bool> {
+fn is_message_at(file: &StoredSource, at: u64, end: u64) -> Result<bool> {
     let bytes = piece(at, end, LEGACY_HEAD_BYTES);
     file.with(at, bytes, |head| Ok(frame::following(head) == Following::Stream))
 }

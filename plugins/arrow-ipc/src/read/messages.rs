@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crossdock_memory::Result;
 use crossdock_plugin_api::{Cancel, Code, Error};
 
-use super::bytes::{Bytes, Stored};
+use super::bytes::Bytes;
 use super::footer_check::{check_gaps, check_schemas, is_length};
 use super::pipe::Pipe;
 use crate::codec::Codec;
@@ -16,6 +16,7 @@ use crate::wire::frame::{
     self, CONTINUATION, FILE_HEAD_BYTES, FILE_TAIL_BYTES, Following, MAGIC, MAX_HEAD_BYTES, Prefix,
 };
 use crate::wire::{self, Block, Footer, Header, Message, Schema, footer};
+use crossdock_memory::StoredSource;
 
 /// A message with its body.
 pub struct ReceivedMessage {
@@ -42,9 +43,9 @@ pub enum Next {
 /// The messages that follow the schema.
 pub enum Messages {
     /// The messages of a file, which its footer lists.
-    File { file: Arc<Stored>, blocks: std::vec::IntoIter<Block>, n_dictionaries: usize },
+    File { file: Arc<StoredSource>, blocks: std::vec::IntoIter<Block>, n_dictionaries: usize },
     /// The messages of a stream whose length is known.
-    Stream { stream: Arc<Stored>, position: u64 },
+    Stream { stream: Arc<StoredSource>, position: u64 },
     /// The messages of a pipe.
     Pipe(Pipe),
 }
@@ -66,7 +67,7 @@ pub struct Opened {
 }
 
 /// Opens a source whose length is known. Its first bytes show whether it is a file or a stream.
-pub fn open(file: Stored) -> Result<Opened> {
+pub fn open(file: StoredSource) -> Result<Opened> {
     let file = Arc::new(file);
     let mut head = [0; MAGIC.len()];
     let known = head.len().min(usize::try_from(file.len()).unwrap_or(usize::MAX));
@@ -96,7 +97,7 @@ pub fn explain_unknown_format(error: Error, head: &[u8]) -> Error {
     }
 }
 
-fn open_file(file: Arc<Stored>) -> Result<Opened> {
+fn open_file(file: Arc<StoredSource>) -> Result<Opened> {
     let min_bytes = FILE_HEAD_BYTES + FILE_TAIL_BYTES;
     let room =
         file.len().checked_sub(FILE_TAIL_BYTES).filter(|_| file.len() >= min_bytes).ok_or_else(|| {
@@ -140,7 +141,7 @@ fn unprefixed_message(bytes: &[u8]) -> &[u8] {
 /// Reads the schema at the beginning of a file and compares it with the footer's schema. Returns
 /// the schema and the end of its message. `first` is the beginning of the next message, or of the
 /// footer if there is no other message.
-fn check_schema_message(file: &Stored, footer: &Schema, first: u64) -> Result<(Schema, u64)> {
+fn check_schema_message(file: &StoredSource, footer: &Schema, first: u64) -> Result<(Schema, u64)> {
     let mut begin = FILE_HEAD_BYTES;
     let mut word = [0; 4];
     while begin < MAX_HEAD_BYTES {
@@ -171,7 +172,7 @@ fn check_schema_message(file: &Stored, footer: &Schema, first: u64) -> Result<(S
     read().map_err(|e| e.at_byte(begin))
 }
 
-fn open_stream(stream: Arc<Stored>) -> Result<Opened> {
+fn open_stream(stream: Arc<StoredSource>) -> Result<Opened> {
     let Frame::Message(message, body) = message_at(&stream, 0, USUAL_METADATA_BYTES)? else {
         return Err(Error::bad_data("the stream ends before its schema"));
     };
@@ -198,7 +199,7 @@ pub fn expect_schema(message: Message) -> Result<(Schema, bool)> {
 
 /// Reads the message or the end marker at `position`. `likely_bytes` is the expected size of the
 /// prefix and the metadata, which are read together.
-fn message_at(stream: &Stored, position: u64, likely_bytes: usize) -> Result<Frame> {
+fn message_at(stream: &StoredSource, position: u64, likely_bytes: usize) -> Result<Frame> {
     let remaining = stream.len().saturating_sub(position);
     if remaining == 0 {
         return Ok(Frame::End(0));
@@ -241,7 +242,7 @@ enum Frame {
 }
 
 /// Returns the next message of this stream, or of the stream that follows its end.
-fn next_in_stream(stream: &Arc<Stored>, position: &mut u64) -> Result<Next> {
+fn next_in_stream(stream: &Arc<StoredSource>, position: &mut u64) -> Result<Next> {
     let mut is_first = false;
     loop {
         match message_at(stream, *position, USUAL_METADATA_BYTES)? {
@@ -276,7 +277,7 @@ pub fn check_first(message: &Message) -> Result<()> {
 }
 
 /// Moves `position` past padding. Returns whether another stream follows.
-fn has_next_stream(stream: &Stored, position: &mut u64) -> Result<bool> {
+fn has_next_stream(stream: &StoredSource, position: &mut u64) -> Result<bool> {
     loop {
         let remaining = usize::try_from(stream.len().saturating_sub(*position)).unwrap_or(usize::MAX);
         let mut head = vec![0; remaining.min(PADDING_PIECE_BYTES)];
@@ -401,7 +402,7 @@ impl Messages {
     }
 }
 
-fn block_at(file: &Arc<Stored>, block: Block, is_dictionary: bool) -> Result<ReceivedMessage> {
+fn block_at(file: &Arc<StoredSource>, block: Block, is_dictionary: bool) -> Result<ReceivedMessage> {
     let read = || {
         let Frame::Message(message, body) = message_at(file, block.offset, block.metadata_bytes)? else {
             return Err(Error::bad_data(

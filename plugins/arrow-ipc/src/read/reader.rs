@@ -12,7 +12,6 @@ use crossdock_plugin_api::{
 };
 
 use super::build::{Builder, Shape};
-use super::bytes::Stored;
 use super::dictionaries::Dictionaries;
 use super::footer_check::FOOTER_SCHEMA_DIFFERS;
 use super::in_flight::InFlight;
@@ -27,6 +26,7 @@ use crate::fragments::{self, Piece};
 use crate::limits::max_bytes_ahead;
 use crate::wire::schema::{names_and_types, same_types};
 use crate::wire::{BatchMeta, Column, Header, Message, Schema};
+use crossdock_memory::StoredSource;
 
 /// The stream of batches of a source.
 pub struct Reader {
@@ -167,7 +167,7 @@ impl Reader {
         memory: &Memory,
         max_deferred: u64,
     ) -> Result<Opened> {
-        match Stored::new(source) {
+        match StoredSource::new(source) {
             Ok(stored) => messages::open(stored),
             Err(source) => {
                 let host = host.clone();

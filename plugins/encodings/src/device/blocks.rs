@@ -26,7 +26,7 @@ fn has_words(node: &Node<'_>) -> Result<bool> {
 fn delta(job: &Job<'_>) -> Result<DeviceArray> {
     let node = &job.node;
     let metadata = delta_metadata(node)?;
-    let validity = job.validity(node.expect_children_and_validity(2)?.then_some(2))?;
+    let validity = job.validity(node.has_validity(2)?.then_some(2))?;
     let (Some(bases), Some(deltas), 1..) = (numbers(job.child(0)?), numbers(job.child(1)?), node.len) else {
         return DeviceArray::empty(node.data_type());
     };

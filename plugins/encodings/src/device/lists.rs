@@ -16,7 +16,7 @@ pub(super) const KINDS: &[OnDevice] = &[
 
 fn list(job: &Job<'_>) -> Result<DeviceArray> {
     let node = &job.node;
-    let validity = node.expect_children_and_validity(2)?.then_some(2);
+    let validity = node.has_validity(2)?.then_some(2);
     let (elements, offsets) = (job.child(0)?.clone(), job.child(1)?);
     let from = integers(offsets).ok_or_else(|| node.wrong("the node has no offsets"))?;
     // The check needs 64-bit offsets. Arrow's lists have 32-bit offsets.
@@ -44,7 +44,7 @@ fn list(job: &Job<'_>) -> Result<DeviceArray> {
 /// Decodes a list view.
 pub fn view(job: &Job<'_>) -> Result<DeviceArray> {
     let node = &job.node;
-    let validity = node.expect_children_and_validity(3)?.then_some(3);
+    let validity = node.has_validity(3)?.then_some(3);
     let elements = job.child(0)?;
     let (Some(begins), Some(sizes)) = (integers(job.child(1)?), integers(job.child(2)?)) else {
         return DeviceArray::empty(node.data_type());

@@ -110,7 +110,7 @@ fn patch_lefts(job: &Job<'_>, patched: &Patched<'_>, halves: Halves<'_>, to: &mu
 fn decimal(job: &Job<'_>) -> Result<DeviceArray> {
     let node = &job.node;
     let (width, to_width) = (stored_bytes(node)?, node.width()?);
-    let validity = job.validity(node.expect_children_and_validity(0)?.then_some(0))?;
+    let validity = job.validity(node.has_validity(0)?.then_some(0))?;
     if width == to_width {
         let stored = job.take_buffer(0, width)?;
         return job.array(node.data_type(), validity, vec![stored]);
@@ -169,7 +169,7 @@ fn timestamp(job: &Job<'_>) -> Result<DeviceArray> {
 
 fn bytes(job: &Job<'_>) -> Result<DeviceArray> {
     let node = &job.node;
-    let validity = job.validity(node.expect_children_and_validity(0)?.then_some(0))?;
+    let validity = job.validity(node.has_validity(0)?.then_some(0))?;
     let Some(stored) = job.take_buffer(0, 1)? else { return DeviceArray::empty(node.data_type()) };
     let bits = take::bits_of_bytes(job.stream, &stored, node.len)?;
     job.array(node.data_type(), validity, vec![Some(bits)])

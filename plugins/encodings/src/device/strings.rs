@@ -49,7 +49,7 @@ fn views(job: &Job<'_>) -> Result<DeviceArray> {
 }
 
 fn offsets(job: &Job<'_>) -> Result<DeviceArray> {
-    let validity = job.validity(job.node.expect_children_and_validity(1)?.then_some(1))?;
+    let validity = job.validity(job.node.has_validity(1)?.then_some(1))?;
     let data = job.take_buffer(0, 1)?;
     let array = match integers(job.child(0)?).filter(|_| job.node.len > 0) {
         Some(at) => {
@@ -62,7 +62,7 @@ fn offsets(job: &Job<'_>) -> Result<DeviceArray> {
 
 fn fsst(job: &Job<'_>) -> Result<DeviceArray> {
     const MAX_SYMBOLS: usize = 255;
-    let validity = job.validity(job.node.expect_children_and_validity(2)?.then_some(2))?;
+    let validity = job.validity(job.node.has_validity(2)?.then_some(2))?;
     let buffers = [job.take_buffer(0, 1)?, job.take_buffer(1, 1)?, job.take_buffer(2, 1)?];
     let [symbols, lengths, codes] = buffers.each_ref().map(Option::as_ref);
     let n = buffer_bytes(lengths);
@@ -80,7 +80,7 @@ fn fsst(job: &Job<'_>) -> Result<DeviceArray> {
 }
 
 fn onpair(job: &Job<'_>) -> Result<DeviceArray> {
-    let validity = job.validity(job.node.expect_children_and_validity(4)?.then_some(4))?;
+    let validity = job.validity(job.node.has_validity(4)?.then_some(4))?;
     let dictionary = job.take_buffer(0, 1)?;
     let array = by_tokens(job, dictionary.as_ref(), &validity)?;
     array.map_or_else(|| decode_onpair(job, validity, dictionary.as_ref()), Ok)

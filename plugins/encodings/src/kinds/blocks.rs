@@ -6,6 +6,7 @@ use crossdock_plugin_api::Result;
 use super::chain::ptype;
 use super::slots::{self, Source, by_integers, by_width};
 use super::{Kind, fixed_size};
+use crate::children::{Child, Children};
 use crate::cpu::fastlanes::BLOCK;
 use crate::cpu::{bits, delta, rle};
 use crate::job::{Job, Values};
@@ -17,8 +18,15 @@ pub(crate) const DELTA: &str = "fastlanes.delta";
 pub(crate) const RLE: &str = "fastlanes.rle";
 
 pub const KINDS: &[Kind] = &[
-    Kind { id: DELTA, check: check_delta, size: fixed_size, plan: None, decode: delta },
-    Kind { id: RLE, check: check_rle, size: fixed_size, plan: None, decode: rle },
+    Kind {
+        id: DELTA,
+        check: check_delta,
+        children: delta_children,
+        size: fixed_size,
+        plan: None,
+        decode: delta,
+    },
+    Kind { id: RLE, check: check_rle, children: rle_children, size: fixed_size, plan: None, decode: rle },
 ];
 
 pub(crate) fn delta_metadata(node: &Node<'_>) -> Result<Delta> {
@@ -27,11 +35,16 @@ pub(crate) fn delta_metadata(node: &Node<'_>) -> Result<Delta> {
 
 fn check_delta(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(0)?;
-    node.expect_children_and_validity(2)?;
+    delta_metadata(node).map(drop)
+}
+
+fn delta_children(node: &Node<'_>) -> Result<Children> {
     let metadata = delta_metadata(node)?;
     let lanes = BLOCK / (8 * ptype(node)?.bytes());
-    node.child(0)?.expect_all_valid(node.data_type(), metadata.deltas_len / BLOCK * lanes, "bases")?;
-    node.child(1)?.expect_all_valid(node.data_type(), metadata.deltas_len, "differences")
+    Ok(Children::with_validity([
+        Child::all_valid("bases", node.data_type().clone(), metadata.deltas_len / BLOCK * lanes),
+        Child::all_valid("differences", node.data_type().clone(), metadata.deltas_len),
+    ]))
 }
 
 fn delta(job: &Job<'_>) -> Result<DeviceArray> {
@@ -51,7 +64,7 @@ fn delta(job: &Job<'_>) -> Result<DeviceArray> {
         4 => sum!(u32),
         _ => sum!(u64),
     }?;
-    let validity = job.validity(node.expect_children_and_validity(2)?.then_some(2))?;
+    let validity = job.validity(node.has_validity(2)?.then_some(2))?;
     job.array(node.data_type(), validity, vec![Some(values)])
 }
 
@@ -61,15 +74,17 @@ pub(crate) fn rle_metadata(node: &Node<'_>) -> Result<Rle> {
 
 fn check_rle(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(0)?;
-    node.expect_children(3)?;
+    rle_metadata(node).map(drop)
+}
+
+fn rle_children(node: &Node<'_>) -> Result<Children> {
     let metadata = rle_metadata(node)?;
-    node.child(0)?.expect_all_valid(node.data_type(), metadata.values_len, "values of blocks")?;
-    node.child(1)?.expect(&metadata.indices_ptype.arrow(), metadata.indices_len, "indices of values")?;
-    node.child(2)?.expect_all_valid(
-        &metadata.values_idx_offsets_ptype.arrow(),
-        metadata.values_idx_offsets_len,
-        "offsets of dictionaries",
-    )
+    let (indices, offsets) = (metadata.indices_ptype.arrow(), metadata.values_idx_offsets_ptype.arrow());
+    Ok(Children::new([
+        Child::all_valid("values of blocks", node.data_type().clone(), metadata.values_len),
+        Child::with_nulls("indices of values", indices, node.is_nullable(), metadata.indices_len),
+        Child::all_valid("offsets of dictionaries", offsets, metadata.values_idx_offsets_len),
+    ]))
 }
 
 fn rle(job: &Job<'_>) -> Result<DeviceArray> {

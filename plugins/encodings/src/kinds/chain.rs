@@ -5,6 +5,8 @@ use crossdock_arrays::DeviceArray;
 use crossdock_memory::Buffer;
 use crossdock_plugin_api::Result;
 
+use super::numbers::{BIT_PACKED_KIND, FRAME_KIND, ZIGZAG_KIND};
+use crate::children::{Child, Children};
 use crate::cpu::fastlanes;
 use crate::cpu::patches;
 use crate::cpu::words::{Index, Word};
@@ -43,15 +45,15 @@ impl<'a> Chain<'a> {
         loop {
             match node.raw.encoding() {
                 FRAME => {
-                    check_frame(&node)?;
+                    FRAME_KIND.check(&node)?;
                     steps.push(Step::Add(reference(node.metadata(), ptype(&node)?)?.bits));
                 }
                 ZIGZAG => {
-                    check_zigzag(&node)?;
+                    ZIGZAG_KIND.check(&node)?;
                     steps.push(Step::ZigZag);
                 }
                 BIT_PACKED => {
-                    check_bit_packed(&node)?;
+                    BIT_PACKED_KIND.check(&node)?;
                     return Ok(Self { steps, last: node });
                 }
                 _ => return Ok(Self { steps, last: node }),
@@ -229,25 +231,30 @@ impl Patches {
         2 + usize::from(self.chunk_offsets.is_some())
     }
 
-    /// Checks the arrays of the patches, which are the children of `node` from index `first` on.
-    pub fn check(&self, node: &Node<'_>, first: usize, data_type: &arrow_schema::DataType) -> Result<()> {
-        node.child(first)?.expect_all_valid(&self.indices_ptype.arrow(), self.len, "indices of patches")?;
-        node.child(first + 1)?.expect(data_type, self.len, "values of patches")?;
-        match &self.chunk_offsets {
-            Some(metadata) => {
-                let chunks = (self.offset % patches::CHUNK).saturating_add(node.len).div_ceil(patches::CHUNK);
-                if metadata.len != chunks {
-                    return Err(node.wrong(format_args!(
-                        "the patches have {} chunk offsets, expected {chunks}: one per {} values",
-                        metadata.len,
-                        patches::CHUNK
-                    )));
-                }
-                let offsets = node.child(first + 2)?;
-                offsets.expect_all_valid(&metadata.ptype.arrow(), metadata.len, "offsets of patches' chunks")
+    /// The children of `node` that contain the patches, whose values have this type.
+    pub fn children(
+        &self,
+        node: &Node<'_>,
+        data_type: arrow_schema::DataType,
+        nullable: bool,
+    ) -> Result<Vec<Child>> {
+        let mut children = vec![
+            Child::all_valid("indices of patches", self.indices_ptype.arrow(), self.len),
+            Child::with_nulls("values of patches", data_type, nullable, self.len),
+        ];
+        if let Some(metadata) = &self.chunk_offsets {
+            let chunks = (self.offset % patches::CHUNK).saturating_add(node.len).div_ceil(patches::CHUNK);
+            if metadata.len != chunks {
+                return Err(node.wrong(format_args!(
+                    "the patches have {} chunk offsets, expected {chunks}: one per {} values",
+                    metadata.len,
+                    patches::CHUNK
+                )));
             }
-            None => Ok(()),
+            let role = "offsets of patches' chunks";
+            children.push(Child::all_valid(role, metadata.ptype.arrow(), metadata.len));
         }
+        Ok(children)
     }
 }
 
@@ -257,14 +264,13 @@ pub(crate) fn ptype(node: &Node<'_>) -> Result<PType> {
     ptype.ok_or_else(|| node.wrong(format_args!("the type is {}, expected an integer", node.data_type())))
 }
 
+pub(crate) fn bit_packed_metadata(node: &Node<'_>) -> Result<BitPacked> {
+    in_node(node, BitPacked::read(node.metadata(), ptype(node)?, node.len))
+}
+
 pub(crate) fn check_bit_packed(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(1)?;
-    let packed = in_node(node, BitPacked::read(node.metadata(), ptype(node)?, node.len))?;
-    let n = packed.patches.as_ref().map_or(0, Patches::n_children);
-    node.expect_children_and_validity(n)?;
-    if let Some(patches) = &packed.patches {
-        patches.check(node, 0, node.data_type())?;
-    }
+    let packed = bit_packed_metadata(node)?;
     let expected = fastlanes::packed_bytes(packed.bit_width, packed.offset as usize, node.len);
     let (expected, actual) = (in_node(node, expected)?, node.buffer_bytes(0)?);
     if actual == expected as u64 {
@@ -273,17 +279,29 @@ pub(crate) fn check_bit_packed(node: &Node<'_>) -> Result<()> {
     Err(node.wrong(format_args!("the packed values have {actual} bytes, expected {expected}")))
 }
 
+pub(crate) fn bit_packed_children(node: &Node<'_>) -> Result<Children> {
+    let patches = bit_packed_metadata(node)?.patches;
+    let patches =
+        patches.map(|p| p.children(node, node.data_type().clone(), node.is_nullable())).transpose()?;
+    Ok(Children::with_validity(patches.unwrap_or_default()))
+}
+
 pub(crate) fn check_frame(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(0)?;
-    node.expect_children(1)?;
-    in_node(node, reference(node.metadata(), ptype(node)?))?;
-    node.child(0)?.expect(node.data_type(), node.len, "integers with a reference")
+    in_node(node, reference(node.metadata(), ptype(node)?)).map(drop)
+}
+
+pub(crate) fn frame_children(node: &Node<'_>) -> Result<Children> {
+    let role = "integers with a reference";
+    Ok(Children::new([Child::with_nulls(role, node.data_type().clone(), node.is_nullable(), node.len)]))
 }
 
 pub(crate) fn check_zigzag(node: &Node<'_>) -> Result<()> {
     node.expect_no_metadata()?;
-    node.expect_buffers(0)?;
-    node.expect_children(1)?;
+    node.expect_buffers(0)
+}
+
+pub(crate) fn zigzag_children(node: &Node<'_>) -> Result<Children> {
     let unsigned = match ptype(node)? {
         PType::I8 => PType::U8,
         PType::I16 => PType::U16,
@@ -291,5 +309,6 @@ pub(crate) fn check_zigzag(node: &Node<'_>) -> Result<()> {
         PType::I64 => PType::U64,
         other => return Err(node.wrong(format_args!("the type is {other}, expected a signed integer"))),
     };
-    node.child(0)?.expect(&unsigned.arrow(), node.len, "zigzag-encoded integers")
+    let role = "zigzag-encoded integers";
+    Ok(Children::new([Child::with_nulls(role, unsigned.arrow(), node.is_nullable(), node.len)]))
 }

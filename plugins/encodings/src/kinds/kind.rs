@@ -3,6 +3,7 @@
 use crossdock_arrays::DeviceArray;
 use crossdock_plugin_api::{Device, Result};
 
+use crate::children::Children;
 use crate::job::Job;
 use crate::node::Node;
 
@@ -14,14 +15,34 @@ type Plan = fn(&Node<'_>, Device) -> Result<Vec<bool>>;
 pub struct Kind {
     /// The id of the encoding.
     pub id: &'static str,
-    /// Checks a node's metadata, buffers and children.
+    /// Checks a node's metadata and buffers.
     pub check: fn(&Node<'_>) -> Result<()>,
+    /// The children that a node has.
+    pub children: fn(&Node<'_>) -> Result<Children>,
     /// Size of the decoded values in bytes, if known.
     pub size: fn(&Node<'_>) -> Result<Option<usize>>,
     /// The descendants that must be decoded first. `None` if these are exactly the children.
     pub plan: Option<Plan>,
     /// Decodes the values.
     pub decode: fn(&Job<'_>) -> Result<DeviceArray>,
+}
+
+impl Kind {
+    /// Checks a node's metadata, buffers and children.
+    pub fn check(&self, node: &Node<'_>) -> Result<()> {
+        (self.check)(node)?;
+        (self.children)(node)?.check(node)
+    }
+}
+
+/// The node has no children except a validity.
+pub fn only_validity(_: &Node<'_>) -> Result<Children> {
+    Ok(Children::with_validity([]))
+}
+
+/// The node has no children.
+pub fn no_children(_: &Node<'_>) -> Result<Children> {
+    Ok(Children::new([]))
 }
 
 /// Size in bytes of the values and the validity bitmap of a node whose type has a fixed width.

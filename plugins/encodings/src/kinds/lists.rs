@@ -7,6 +7,7 @@ use crossdock_plugin_api::Result;
 
 use super::slots::by_counts;
 use super::{Kind, no_bytes};
+use crate::children::{Child, Children};
 use crate::cpu::words::Index;
 use crate::device;
 use crate::job::Job;
@@ -17,10 +18,38 @@ pub(crate) const LIST: &str = "vortex.list";
 pub(crate) const VIEW: &str = "vortex.listview";
 
 pub const KINDS: &[Kind] = &[
-    Kind { id: LIST, check: check_list, size: offsets_size, plan: None, decode: list },
-    Kind { id: VIEW, check: check_view, size: offsets_size, plan: None, decode: device::lists::view },
-    Kind { id: "vortex.fixed_size_list", check: check_fixed, size: no_bytes, plan: None, decode: fixed },
-    Kind { id: "vortex.map", check: check_map, size: no_bytes, plan: None, decode: map },
+    Kind {
+        id: LIST,
+        check: check_list,
+        children: list_children,
+        size: offsets_size,
+        plan: None,
+        decode: list,
+    },
+    Kind {
+        id: VIEW,
+        check: check_list,
+        children: view_children,
+        size: offsets_size,
+        plan: None,
+        decode: device::lists::view,
+    },
+    Kind {
+        id: "vortex.fixed_size_list",
+        check: check_empty,
+        children: fixed_children,
+        size: no_bytes,
+        plan: None,
+        decode: fixed,
+    },
+    Kind {
+        id: "vortex.map",
+        check: check_empty,
+        children: map_children,
+        size: no_bytes,
+        plan: None,
+        decode: map,
+    },
 ];
 
 /// The size of the offsets.
@@ -36,11 +65,15 @@ fn element<'n>(node: &'n Node<'_>) -> Result<&'n FieldRef> {
 }
 
 fn check_list(node: &Node<'_>) -> Result<()> {
-    node.expect_buffers(0)?;
-    node.expect_children_and_validity(2)?;
+    node.expect_buffers(0)
+}
+
+fn list_children(node: &Node<'_>) -> Result<Children> {
     let metadata = in_node(node, List::read(node.metadata()))?;
-    node.child(0)?.expect_field(element(node)?, metadata.elements_len, "elements")?;
-    node.child(1)?.expect_all_valid(&metadata.offsets_ptype.arrow(), node.len.saturating_add(1), "offsets")
+    Ok(Children::with_validity([
+        Child::new("elements", element(node)?, metadata.elements_len),
+        Child::all_valid("offsets", metadata.offsets_ptype.arrow(), node.len.saturating_add(1)),
+    ]))
 }
 
 /// Converts offsets to 32 bits, as in Arrow's lists.
@@ -73,7 +106,7 @@ pub(crate) fn list_array(
 }
 
 fn list(job: &Job<'_>) -> Result<DeviceArray> {
-    let validity = job.node.expect_children_and_validity(2)?.then_some(2);
+    let validity = job.node.has_validity(2)?.then_some(2);
     let (elements, offsets) = (job.child(0)?.clone(), job.child(1)?);
     let offsets = by_counts!(job, offsets, offsets: Int32 i32, Int64 i64, UInt8 u8, UInt16 u16, UInt32 u32, UInt64 u64 => {
         narrow_offsets(job, offsets, elements.len())
@@ -81,29 +114,31 @@ fn list(job: &Job<'_>) -> Result<DeviceArray> {
     list_array(job, offsets, elements, validity)
 }
 
-fn check_view(node: &Node<'_>) -> Result<()> {
-    node.expect_buffers(0)?;
-    node.expect_children_and_validity(3)?;
+fn view_children(node: &Node<'_>) -> Result<Children> {
     let metadata = in_node(node, ListView::read(node.metadata()))?;
-    node.child(0)?.expect_field(element(node)?, metadata.elements_len, "elements")?;
-    node.child(1)?.expect_all_valid(&metadata.offsets_ptype.arrow(), node.len, "offsets")?;
-    node.child(2)?.expect_all_valid(&metadata.sizes_ptype.arrow(), node.len, "sizes")
+    Ok(Children::with_validity([
+        Child::new("elements", element(node)?, metadata.elements_len),
+        Child::all_valid("offsets", metadata.offsets_ptype.arrow(), node.len),
+        Child::all_valid("sizes", metadata.sizes_ptype.arrow(), node.len),
+    ]))
 }
 
-fn check_fixed(node: &Node<'_>) -> Result<()> {
+fn check_empty(node: &Node<'_>) -> Result<()> {
     node.expect_no_metadata()?;
-    node.expect_buffers(0)?;
-    node.expect_children_and_validity(1)?;
+    node.expect_buffers(0)
+}
+
+fn fixed_children(node: &Node<'_>) -> Result<Children> {
     let DataType::FixedSizeList(element, size) = node.data_type() else {
         return Err(node.wrong(format_args!("the type is {}, expected a fixed-size list", node.data_type())));
     };
     let elements = usize::try_from(*size).ok().and_then(|size| size.checked_mul(node.len));
     let elements = elements.ok_or_else(|| node.wrong("the number of its elements overflows"))?;
-    node.child(0)?.expect_field(element, elements, "elements")
+    Ok(Children::with_validity([Child::new("elements", element, elements)]))
 }
 
 fn fixed(job: &Job<'_>) -> Result<DeviceArray> {
-    let validity = job.validity(job.node.expect_children_and_validity(1)?.then_some(1))?;
+    let validity = job.validity(job.node.has_validity(1)?.then_some(1))?;
     let (data_type, elements) = (job.node.data_type().clone(), job.child(0)?.clone());
     DeviceArray::try_new(
         data_type,
@@ -116,24 +151,12 @@ fn fixed(job: &Job<'_>) -> Result<DeviceArray> {
     )
 }
 
-fn check_map(node: &Node<'_>) -> Result<()> {
-    node.expect_no_metadata()?;
-    node.expect_buffers(0)?;
-    node.expect_children(1)?;
-    let (DataType::Map(entries, _), child) = (node.data_type(), node.child(0)?) else {
+fn map_children(node: &Node<'_>) -> Result<Children> {
+    let DataType::Map(entries, _) = node.data_type() else {
         return Err(node.wrong(format_args!("the type is {}, expected a map", node.data_type())));
     };
-    let same = element(&child)?.data_type().equals_datatype(entries.data_type());
-    if same && child.len == node.len {
-        return Ok(());
-    }
-    Err(child.wrong(format_args!(
-        "as entries, the node has {} values of {}, expected {} lists of {}",
-        child.len,
-        child.data_type(),
-        node.len,
-        entries.data_type()
-    )))
+    let lists = DataType::List(entries.clone());
+    Ok(Children::new([Child::with_nulls("entries", lists, node.is_nullable(), node.len)]))
 }
 
 fn map(job: &Job<'_>) -> Result<DeviceArray> {

@@ -13,7 +13,7 @@ pub(crate) mod slots;
 pub(crate) mod strings;
 
 pub use kind::Kind;
-use kind::{fixed_size, no_bytes};
+use kind::{fixed_size, no_bytes, no_children, only_validity};
 
 const KINDS: &[&[Kind]] = &[
     plain::KINDS,

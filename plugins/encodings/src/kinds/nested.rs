@@ -1,33 +1,54 @@
 //! Decodes structs, extension types and chunks.
 
-use arrow_schema::DataType;
+use arrow_schema::{DataType, FieldRef};
 use crossdock_arrays::DeviceArray;
 use crossdock_plugin_api::Result;
 
 use super::{Kind, no_bytes};
+use crate::children::{Child, Children};
 use crate::job::{Job, Values};
 use crate::nested::concatenate;
 use crate::node::Node;
+use crate::wire::PType;
 
 pub const KINDS: &[Kind] = &[
-    Kind { id: "vortex.struct", check: check_struct, size: no_bytes, plan: None, decode: struct_ },
-    Kind { id: "vortex.ext", check: check_extension, size: no_bytes, plan: None, decode: extension },
-    Kind { id: "vortex.chunked", check: check_chunked, size: sum_of_chunks, plan: None, decode: chunked },
+    Kind {
+        id: "vortex.struct",
+        check: check_empty,
+        children: struct_children,
+        size: no_bytes,
+        plan: None,
+        decode: struct_,
+    },
+    Kind {
+        id: "vortex.ext",
+        check: check_extension,
+        children: extension_children,
+        size: no_bytes,
+        plan: None,
+        decode: extension,
+    },
+    Kind {
+        id: "vortex.chunked",
+        check: check_chunked,
+        children: chunked_children,
+        size: sum_of_chunks,
+        plan: None,
+        decode: chunked,
+    },
 ];
 
-fn check_struct(node: &Node<'_>) -> Result<()> {
+fn check_empty(node: &Node<'_>) -> Result<()> {
     node.expect_no_metadata()?;
-    node.expect_buffers(0)?;
+    node.expect_buffers(0)
+}
+
+fn struct_children(node: &Node<'_>) -> Result<Children> {
     let DataType::Struct(fields) = node.data_type() else {
         return Err(node.wrong(format_args!("the type is {}, expected a struct", node.data_type())));
     };
-    let first = usize::from(node.expect_children_and_validity(fields.len())?);
-    // The loop iterates over the children, because accessing each child by its index would take
-    // quadratic time.
-    for (child, field) in node.raw.children().skip(first).zip(fields) {
-        Node::new(child)?.expect_field(field, node.len, &format!("field '{}'", field.name()))?;
-    }
-    Ok(())
+    let child = |field: &FieldRef| Child::new(format!("field '{}'", field.name()), field, node.len);
+    Ok(Children::with_validity(fields.iter().map(child).collect::<Vec<_>>()))
 }
 
 fn struct_(job: &Job<'_>) -> Result<DeviceArray> {
@@ -46,8 +67,7 @@ fn struct_(job: &Job<'_>) -> Result<DeviceArray> {
 /// An extension type that is an Arrow type, such as a date, has the width of its storage. The Arrow
 /// type of any other extension type is the type of its storage.
 fn check_extension(node: &Node<'_>) -> Result<()> {
-    node.expect_no_metadata()?;
-    node.expect_buffers(0)?;
+    check_empty(node)?;
     node.expect_children(1)?;
     let storage = node.child(0)?;
     let (data_type, stored) = (node.data_type(), storage.data_type());
@@ -64,6 +84,15 @@ fn check_extension(node: &Node<'_>) -> Result<()> {
     )))
 }
 
+fn extension_children(node: &Node<'_>) -> Result<Children> {
+    let data_type = match node.data_type() {
+        stored if stored.is_temporal() => PType::stored_as(stored).map(PType::arrow),
+        _ => None,
+    };
+    let data_type = data_type.unwrap_or_else(|| node.data_type().clone());
+    Ok(Children::new([Child::with_nulls("the storage", data_type, node.is_nullable(), node.len)]))
+}
+
 fn extension(job: &Job<'_>) -> Result<DeviceArray> {
     let storage = job.child(0)?;
     if storage.data_type().equals_datatype(job.node.data_type()) {
@@ -75,24 +104,27 @@ fn extension(job: &Job<'_>) -> Result<DeviceArray> {
 }
 
 fn check_chunked(node: &Node<'_>) -> Result<()> {
-    node.expect_no_metadata()?;
-    node.expect_buffers(0)?;
-    let mut children = node.raw.children();
-    let offsets = children.next().map(Node::new).transpose()?;
-    let chunks = node.raw.n_children().saturating_sub(1);
-    let offsets =
-        offsets.ok_or_else(|| node.wrong("the node has no children, expected offsets and chunks"))?;
-    offsets.expect_all_valid(&DataType::UInt64, chunks + 1, "offsets of chunks")?;
+    check_empty(node)?;
     let mut len = 0usize;
-    for chunk in children {
-        let chunk = Node::new(chunk)?;
-        chunk.expect(node.data_type(), chunk.len, "a chunk")?;
-        len = len.saturating_add(chunk.len);
+    for chunk in node.raw.children().skip(1) {
+        len = len.saturating_add(Node::new(chunk)?.len);
     }
     if len == node.len {
         return Ok(());
     }
     Err(node.wrong(format_args!("the chunks have {len} values in total, expected {}", node.len)))
+}
+
+/// The lengths of the chunks are the differences of their offsets.
+fn chunked_children(node: &Node<'_>) -> Result<Children> {
+    let n = node.raw.n_children();
+    let chunks = n
+        .checked_sub(1)
+        .ok_or_else(|| node.wrong("the node has no children, expected offsets and chunks"))?;
+    let mut children = vec![Child::all_valid("offsets of chunks", DataType::UInt64, n)];
+    let chunk = || Child::with_nulls("a chunk", node.data_type().clone(), node.is_nullable(), 0);
+    children.extend((0..chunks).map(|_| chunk().of_any_length()));
+    Ok(Children::new(children))
 }
 
 fn sum_of_chunks(node: &Node<'_>) -> Result<Option<usize>> {

@@ -6,35 +6,38 @@ use crossdock_plugin_api::{Device, Result};
 
 use super::chain::{self, BIT_PACKED, Chain, FRAME, Patched, ZIGZAG};
 use super::{Kind, fixed_size};
+use crate::children::{Child, Children};
 use crate::cpu::alp::Scale;
 use crate::job::Job;
 use crate::node::{Node, in_node};
 use crate::wire::PType;
-use crate::wire::metadata::{Alp, Patches};
+use crate::wire::metadata::Alp;
+
+pub(super) const BIT_PACKED_KIND: Kind = Kind {
+    id: BIT_PACKED,
+    check: chain::check_bit_packed,
+    children: chain::bit_packed_children,
+    size: fixed_size,
+    plan: Some(plan_integers),
+    decode: integers,
+};
+pub(super) const FRAME_KIND: Kind =
+    Kind { id: FRAME, check: chain::check_frame, children: chain::frame_children, ..BIT_PACKED_KIND };
+pub(super) const ZIGZAG_KIND: Kind =
+    Kind { id: ZIGZAG, check: chain::check_zigzag, children: chain::zigzag_children, ..BIT_PACKED_KIND };
 
 pub const KINDS: &[Kind] = &[
+    BIT_PACKED_KIND,
+    FRAME_KIND,
+    ZIGZAG_KIND,
     Kind {
-        id: BIT_PACKED,
-        check: chain::check_bit_packed,
+        id: "vortex.alp",
+        check: check_alp,
+        children: alp_children,
         size: fixed_size,
-        plan: Some(plan_integers),
-        decode: integers,
+        plan: Some(plan_alp),
+        decode: alp,
     },
-    Kind {
-        id: FRAME,
-        check: chain::check_frame,
-        size: fixed_size,
-        plan: Some(plan_integers),
-        decode: integers,
-    },
-    Kind {
-        id: ZIGZAG,
-        check: chain::check_zigzag,
-        size: fixed_size,
-        plan: Some(plan_integers),
-        decode: integers,
-    },
-    Kind { id: "vortex.alp", check: check_alp, size: fixed_size, plan: Some(plan_alp), decode: alp },
 ];
 
 fn flags(node: &Node<'_>) -> Vec<bool> {
@@ -73,11 +76,16 @@ pub(crate) fn alp_metadata(node: &Node<'_>) -> Result<Alp> {
 
 fn check_alp(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(0)?;
-    let alp = alp_metadata(node)?;
-    node.expect_children(1 + alp.patches.as_ref().map_or(0, Patches::n_children))?;
+    alp_metadata(node).map(drop)
+}
+
+fn alp_children(node: &Node<'_>) -> Result<Children> {
     let integers = if floats(node)? == PType::F32 { DataType::Int32 } else { DataType::Int64 };
-    node.child(0)?.expect(&integers, node.len, "encoded integers")?;
-    alp.patches.map_or(Ok(()), |patches| patches.check(node, 1, node.data_type()))
+    let mut children = vec![Child::with_nulls("encoded integers", integers, node.is_nullable(), node.len)];
+    if let Some(patches) = alp_metadata(node)?.patches {
+        children.extend(patches.children(node, node.data_type().clone(), node.is_nullable())?);
+    }
+    Ok(Children::new(children))
 }
 
 fn plan_alp(node: &Node<'_>, _: Device) -> Result<Vec<bool>> {

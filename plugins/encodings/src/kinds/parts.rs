@@ -7,13 +7,14 @@ use crossdock_plugin_api::{Error, Result};
 use super::chain::Patched;
 use super::numbers::floats;
 use super::slots::{Source, by_integers};
-use super::{Kind, fixed_size, no_bytes};
+use super::{Kind, fixed_size, no_bytes, only_validity};
+use crate::children::{Child, Children};
 use crate::cpu::{alprd, byte_bool, date_time_parts, decimals};
 use crate::job::{Job, Values};
 use crate::node::{Node, in_node};
 use crate::validity::Validity;
 use crate::wire::PType;
-use crate::wire::metadata::{AlpRd, DateTimeParts, Decimal, DecimalByteParts, Patches};
+use crate::wire::metadata::{AlpRd, DateTimeParts, Decimal, DecimalByteParts};
 
 pub(crate) const ALP_RD: &str = "vortex.alprd";
 pub(crate) const DECIMAL: &str = "vortex.decimal";
@@ -22,12 +23,54 @@ pub(crate) const TIMESTAMP: &str = "vortex.datetimeparts";
 pub(crate) const BYTES: &str = "vortex.bytebool";
 
 pub const KINDS: &[Kind] = &[
-    Kind { id: ALP_RD, check: check_alprd, size: fixed_size, plan: None, decode: alprd },
-    Kind { id: DECIMAL, check: check_decimal, size: fixed_size, plan: None, decode: decimal },
-    Kind { id: BYTE_PARTS, check: check_byte_parts, size: fixed_size, plan: None, decode: byte_parts },
-    Kind { id: TIMESTAMP, check: check_timestamp, size: fixed_size, plan: None, decode: timestamp },
-    Kind { id: BYTES, check: check_bytes, size: super::slots::size, plan: None, decode: bytes },
-    Kind { id: "vortex.masked", check: check_masked, size: no_bytes, plan: None, decode: masked },
+    Kind {
+        id: ALP_RD,
+        check: check_alprd,
+        children: alprd_children,
+        size: fixed_size,
+        plan: None,
+        decode: alprd,
+    },
+    Kind {
+        id: DECIMAL,
+        check: check_decimal,
+        children: only_validity,
+        size: fixed_size,
+        plan: None,
+        decode: decimal,
+    },
+    Kind {
+        id: BYTE_PARTS,
+        check: check_byte_parts,
+        children: byte_parts_children,
+        size: fixed_size,
+        plan: None,
+        decode: byte_parts,
+    },
+    Kind {
+        id: TIMESTAMP,
+        check: check_timestamp,
+        children: timestamp_children,
+        size: fixed_size,
+        plan: None,
+        decode: timestamp,
+    },
+    Kind {
+        id: BYTES,
+        check: check_bytes,
+        children: only_validity,
+        size: super::slots::size,
+        plan: None,
+        decode: bytes,
+    },
+    Kind {
+        id: "vortex.masked",
+        check: check_masked,
+        children: masked_children,
+        size: no_bytes,
+        plan: None,
+        decode: masked,
+    },
 ];
 
 pub(crate) fn alprd_metadata(node: &Node<'_>) -> Result<AlpRd> {
@@ -36,12 +79,19 @@ pub(crate) fn alprd_metadata(node: &Node<'_>) -> Result<AlpRd> {
 
 fn check_alprd(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(0)?;
-    let metadata = alprd_metadata(node)?;
-    node.expect_children(2 + metadata.patches.as_ref().map_or(0, Patches::n_children))?;
+    alprd_metadata(node).map(drop)
+}
+
+fn alprd_children(node: &Node<'_>) -> Result<Children> {
     let right = if floats(node)? == PType::F32 { DataType::UInt32 } else { DataType::UInt64 };
-    node.child(0)?.expect(&DataType::UInt16, node.len, "codes of left parts")?;
-    node.child(1)?.expect_all_valid(&right, node.len, "right parts")?;
-    metadata.patches.map_or(Ok(()), |patches| patches.check(node, 2, &DataType::UInt16))
+    let mut children = vec![
+        Child::with_nulls("codes of left parts", DataType::UInt16, node.is_nullable(), node.len),
+        Child::all_valid("right parts", right, node.len),
+    ];
+    if let Some(patches) = alprd_metadata(node)?.patches {
+        children.extend(patches.children(node, DataType::UInt16, false)?);
+    }
+    Ok(Children::new(children))
 }
 
 fn alprd(job: &Job<'_>) -> Result<DeviceArray> {
@@ -79,7 +129,6 @@ fn is_decimal(node: &Node<'_>) -> Result<()> {
 
 fn check_decimal(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(1)?;
-    node.expect_children_and_validity(0)?;
     is_decimal(node)?;
     let width = in_node(node, Decimal::read(node.metadata()))?.value_bytes;
     let (expected, actual) = (node.len.saturating_mul(width), node.buffer_bytes(0)?);
@@ -97,7 +146,7 @@ pub(crate) fn stored_bytes(node: &Node<'_>) -> Result<usize> {
 fn decimal(job: &Job<'_>) -> Result<DeviceArray> {
     let node = &job.node;
     let width = stored_bytes(node)?;
-    let validity = job.validity(node.expect_children_and_validity(0)?.then_some(0))?;
+    let validity = job.validity(node.has_validity(0)?.then_some(0))?;
     let stored = job.take_buffer(0, width)?;
     if width == node.width()? {
         return job.array(node.data_type(), validity, vec![stored]);
@@ -134,10 +183,13 @@ fn widen<S: Copy + Into<i128>>(job: &Job<'_>, from: &[S]) -> Result<crossdock_me
 
 fn check_byte_parts(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(0)?;
-    node.expect_children(1)?;
-    is_decimal(node)?;
+    is_decimal(node)
+}
+
+fn byte_parts_children(node: &Node<'_>) -> Result<Children> {
     let metadata = in_node(node, DecimalByteParts::read(node.metadata()))?;
-    node.child(0)?.expect(&metadata.ptype.arrow(), node.len, "unscaled decimals")
+    let unscaled = metadata.ptype.arrow();
+    Ok(Children::new([Child::with_nulls("unscaled decimals", unscaled, node.is_nullable(), node.len)]))
 }
 
 fn byte_parts(job: &Job<'_>) -> Result<DeviceArray> {
@@ -165,12 +217,16 @@ pub(crate) fn ticks(node: &Node<'_>) -> Result<i64> {
 
 fn check_timestamp(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(0)?;
-    node.expect_children(3)?;
-    ticks(node)?;
+    ticks(node).map(drop)
+}
+
+fn timestamp_children(node: &Node<'_>) -> Result<Children> {
     let metadata = in_node(node, DateTimeParts::read(node.metadata()))?;
-    node.child(0)?.expect(&metadata.days.arrow(), node.len, "days")?;
-    node.child(1)?.expect_all_valid(&metadata.seconds.arrow(), node.len, "seconds")?;
-    node.child(2)?.expect_all_valid(&metadata.subseconds.arrow(), node.len, "parts of seconds")
+    Ok(Children::new([
+        Child::with_nulls("days", metadata.days.arrow(), node.is_nullable(), node.len),
+        Child::all_valid("seconds", metadata.seconds.arrow(), node.len),
+        Child::all_valid("parts of seconds", metadata.subseconds.arrow(), node.len),
+    ]))
 }
 
 fn part<'a>(array: &DeviceArray, values: &'a Values<'_>) -> Result<date_time_parts::Part<'a>> {
@@ -207,7 +263,6 @@ fn timestamp(job: &Job<'_>) -> Result<DeviceArray> {
 fn check_bytes(node: &Node<'_>) -> Result<()> {
     node.expect_no_metadata()?;
     node.expect_buffers(1)?;
-    node.expect_children_and_validity(0)?;
     let actual = node.buffer_bytes(0)?;
     if *node.data_type() == DataType::Boolean && actual == node.len as u64 {
         return Ok(());
@@ -220,7 +275,7 @@ fn check_bytes(node: &Node<'_>) -> Result<()> {
 }
 
 fn bytes(job: &Job<'_>) -> Result<DeviceArray> {
-    let validity = job.validity(job.node.expect_children_and_validity(0)?.then_some(0))?;
+    let validity = job.validity(job.node.has_validity(0)?.then_some(0))?;
     let stored = job.take_buffer(0, 1)?;
     let view = stored.as_ref().map(|buffer| buffer.host_view(job.stream)).transpose()?;
     let bytes: &[u8] = view.as_ref().map_or(&[], |view| view);
@@ -232,16 +287,18 @@ fn check_masked(node: &Node<'_>) -> Result<()> {
     node.expect_no_metadata()?;
     node.expect_buffers(0)?;
     let children = node.raw.n_children();
-    if !(1..=2).contains(&children) || !node.field.is_nullable() {
-        return Err(node.wrong(format_args!(
-            "the node has {children} children, expected values and optionally a validity"
-        )));
+    if (1..=2).contains(&children) && node.field.is_nullable() {
+        return Ok(());
     }
-    node.child(0)?.expect(node.data_type(), node.len, "masked values")?;
-    match children {
-        2 => node.child(1)?.expect_all_valid(&DataType::Boolean, node.len, "validity"),
-        _ => Ok(()),
-    }
+    Err(node
+        .wrong(format_args!("the node has {children} children, expected values and optionally a validity")))
+}
+
+fn masked_children(node: &Node<'_>) -> Result<Children> {
+    let values = Child::with_nulls("masked values", node.data_type().clone(), false, node.len);
+    // The validity is the last child, also if the values are structs.
+    let validity = Child::all_valid("validity", DataType::Boolean, node.len);
+    Ok(Children::new(if node.raw.n_children() == 2 { vec![values, validity] } else { vec![values] }))
 }
 
 fn masked(job: &Job<'_>) -> Result<DeviceArray> {

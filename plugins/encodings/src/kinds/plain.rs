@@ -4,21 +4,41 @@ use arrow_schema::DataType;
 use crossdock_arrays::DeviceArray;
 use crossdock_plugin_api::Result;
 
-use super::{Kind, no_bytes};
+use super::{Kind, no_bytes, no_children, only_validity};
 use crate::job::Job;
 use crate::node::Node;
 use crate::wire::protobuf::fields;
 
 pub const KINDS: &[Kind] = &[
-    Kind { id: "vortex.primitive", check: check_primitive, size: no_bytes, plan: None, decode: primitive },
-    Kind { id: "vortex.bool", check: check_bool, size: no_bytes, plan: None, decode: bool },
-    Kind { id: "vortex.null", check: check_null, size: no_bytes, plan: None, decode: null },
+    Kind {
+        id: "vortex.primitive",
+        check: check_primitive,
+        children: only_validity,
+        size: no_bytes,
+        plan: None,
+        decode: primitive,
+    },
+    Kind {
+        id: "vortex.bool",
+        check: check_bool,
+        children: only_validity,
+        size: no_bytes,
+        plan: None,
+        decode: bool,
+    },
+    Kind {
+        id: "vortex.null",
+        check: check_null,
+        children: no_children,
+        size: no_bytes,
+        plan: None,
+        decode: null,
+    },
 ];
 
 fn check_primitive(node: &Node<'_>) -> Result<()> {
     node.expect_no_metadata()?;
     node.expect_buffers(1)?;
-    node.expect_children_and_validity(0)?;
     let (expected, actual) = (node.values_bytes()?, node.buffer_bytes(0)?);
     if actual == expected as u64 {
         return Ok(());
@@ -27,7 +47,7 @@ fn check_primitive(node: &Node<'_>) -> Result<()> {
 }
 
 fn primitive(job: &Job<'_>) -> Result<DeviceArray> {
-    let validity = job.validity(job.node.expect_children_and_validity(0)?.then_some(0))?;
+    let validity = job.validity(job.node.has_validity(0)?.then_some(0))?;
     let values = job.take_buffer(0, job.node.width()?)?;
     job.array(job.node.data_type(), validity, vec![values])
 }
@@ -49,7 +69,6 @@ fn bit_offset(node: &Node<'_>) -> Result<usize> {
 
 fn check_bool(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(1)?;
-    node.expect_children_and_validity(0)?;
     if *node.data_type() != DataType::Boolean {
         return Err(node.wrong(format_args!(
             "the type is {}, expected {}",
@@ -66,7 +85,7 @@ fn check_bool(node: &Node<'_>) -> Result<()> {
 }
 
 fn bool(job: &Job<'_>) -> Result<DeviceArray> {
-    let validity = job.validity(job.node.expect_children_and_validity(0)?.then_some(0))?;
+    let validity = job.validity(job.node.has_validity(0)?.then_some(0))?;
     let bits = job.take_buffer(0, 1)?;
     let bits =
         bits.map(|bits| crate::nulls::from_first_bit(job, &bits, bit_offset(&job.node)?, job.node.len));
@@ -76,7 +95,6 @@ fn bool(job: &Job<'_>) -> Result<DeviceArray> {
 fn check_null(node: &Node<'_>) -> Result<()> {
     node.expect_no_metadata()?;
     node.expect_buffers(0)?;
-    node.expect_children(0)?;
     if *node.data_type() == DataType::Null {
         return Ok(());
     }

@@ -4,8 +4,10 @@ use crossdock_arrays::DeviceArray;
 use crossdock_memory::Buffer;
 use crossdock_plugin_api::{Device, EncodedNode, Result};
 
+use super::numbers::BIT_PACKED_KIND;
 use super::slots::{self, Slot, Source, by_integers, by_width};
-use super::{Kind, fixed_size};
+use super::{Kind, fixed_size, no_children};
+use crate::children::{Child, Children};
 use crate::cpu::{bits, constants, dictionary, run_end, sequence, sparse};
 use crate::device;
 use crate::job::Job;
@@ -15,27 +17,70 @@ use crate::validity::Validity;
 use crate::wire::metadata::{BitPacked, Dict, RunEnd, Sequence, Sparse};
 use crate::wire::scalar::Scalar;
 
-use super::chain::{BIT_PACKED, check_bit_packed, ptype};
+use super::chain::{BIT_PACKED, ptype};
 
 pub(crate) const DICTIONARY: &str = "vortex.dict";
 pub(crate) const RUNS: &str = "vortex.runend";
 pub(crate) const SPARSE: &str = "vortex.sparse";
 pub(crate) const SEQUENCE: &str = "vortex.sequence";
 
+const RUNS_KIND: Kind = Kind {
+    id: RUNS,
+    check: check_runs,
+    children: runs_children,
+    size: slots::size,
+    plan: None,
+    decode: runs,
+};
+
 pub const KINDS: &[Kind] = &[
-    Kind { id: DICTIONARY, check: check_dict, size: slots::size, plan: Some(plan_dict), decode: dict },
-    Kind { id: RUNS, check: check_runs, size: slots::size, plan: None, decode: runs },
-    Kind { id: "vortex.constant", check: check_constant, size: slots::size, plan: None, decode: constant },
-    Kind { id: SPARSE, check: check_sparse, size: slots::size, plan: None, decode: sparse },
-    Kind { id: SEQUENCE, check: check_sequence, size: fixed_size, plan: None, decode: sequence },
+    Kind {
+        id: DICTIONARY,
+        check: check_dict,
+        children: dict_children,
+        size: slots::size,
+        plan: Some(plan_dict),
+        decode: dict,
+    },
+    RUNS_KIND,
+    Kind {
+        id: "vortex.constant",
+        check: check_constant,
+        children: no_children,
+        size: slots::size,
+        plan: None,
+        decode: constant,
+    },
+    Kind {
+        id: SPARSE,
+        check: check_sparse,
+        children: sparse_children,
+        size: slots::size,
+        plan: None,
+        decode: sparse,
+    },
+    Kind {
+        id: SEQUENCE,
+        check: check_sequence,
+        children: no_children,
+        size: fixed_size,
+        plan: None,
+        decode: sequence,
+    },
 ];
 
 fn check_dict(node: &Node<'_>) -> Result<()> {
-    node.expect_buffers(0)?;
-    node.expect_children(2)?;
+    node.expect_buffers(0)
+}
+
+fn dict_children(node: &Node<'_>) -> Result<Children> {
     let metadata = in_node(node, Dict::read(node.metadata()))?;
-    node.child(0)?.expect(&metadata.codes_ptype.arrow(), node.len, "codes")?;
-    node.child(1)?.expect(node.data_type(), metadata.values_len, "the dictionary's values")
+    let nullable_codes = metadata.codes_nullable.unwrap_or(node.is_nullable());
+    let (codes, values) = (metadata.codes_ptype.arrow(), node.data_type().clone());
+    Ok(Children::new([
+        Child::with_nulls("codes", codes, nullable_codes, node.len),
+        Child::with_nulls("the dictionary's values", values, node.is_nullable(), metadata.values_len),
+    ]))
 }
 
 /// Returns the node of the codes if it is run-end encoded. In this case, the code of each run is
@@ -45,7 +90,7 @@ pub(crate) fn codes_in_runs<'a>(node: &Node<'a>) -> Result<Option<Node<'a>>> {
     if codes.raw.encoding() != RUNS || slots::slot(node).is_none() {
         return Ok(None);
     }
-    check_runs(&codes)?;
+    RUNS_KIND.check(&codes)?;
     Ok(Some(codes))
 }
 
@@ -60,7 +105,7 @@ fn packed_codes<'a>(node: &Node<'a>) -> Result<Option<(Node<'a>, BitPacked)>> {
     if !is_plain || !is_narrow || !codes.data_type().is_unsigned_integer() {
         return Ok(None);
     }
-    check_bit_packed(&codes)?;
+    BIT_PACKED_KIND.check(&codes)?;
     let packed = in_node(&codes, BitPacked::read(codes.metadata(), ptype(&codes)?, codes.len))?;
     Ok(Some((codes, packed)))
 }
@@ -172,10 +217,16 @@ pub(crate) fn run_end_metadata(node: &Node<'_>) -> Result<RunEnd> {
 
 fn check_runs(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(0)?;
-    node.expect_children(2)?;
+    run_end_metadata(node).map(drop)
+}
+
+fn runs_children(node: &Node<'_>) -> Result<Children> {
     let metadata = run_end_metadata(node)?;
-    node.child(0)?.expect_all_valid(&metadata.ends_ptype.arrow(), metadata.num_runs, "ends of runs")?;
-    node.child(1)?.expect(node.data_type(), metadata.num_runs, "values of runs")
+    let values = node.data_type().clone();
+    Ok(Children::new([
+        Child::all_valid("ends of runs", metadata.ends_ptype.arrow(), metadata.num_runs),
+        Child::with_nulls("values of runs", values, node.is_nullable(), metadata.num_runs),
+    ]))
 }
 
 fn runs(job: &Job<'_>) -> Result<DeviceArray> {
@@ -233,9 +284,7 @@ pub(crate) fn long_data(job: &Job<'_>, slot_value: Option<&SlotValue>) -> Result
 
 fn check_constant(node: &Node<'_>) -> Result<()> {
     node.expect_no_metadata()?;
-    node.expect_buffers(1)?;
-    node.expect_children(0)?;
-    Ok(())
+    node.expect_buffers(1)
 }
 
 fn constant(job: &Job<'_>) -> Result<DeviceArray> {
@@ -271,11 +320,16 @@ pub(crate) fn sparse_metadata(node: &Node<'_>) -> Result<Sparse> {
 
 fn check_sparse(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(1)?;
-    node.expect_children(2)?;
+    sparse_metadata(node).map(drop)
+}
+
+fn sparse_children(node: &Node<'_>) -> Result<Children> {
     let patches = sparse_metadata(node)?.patches;
-    let indices = patches.indices_ptype.arrow();
-    node.child(0)?.expect_all_valid(&indices, patches.len, "indices of patches")?;
-    node.child(1)?.expect(node.data_type(), patches.len, "values of patches")
+    let (indices, values) = (patches.indices_ptype.arrow(), node.data_type().clone());
+    Ok(Children::new([
+        Child::all_valid("indices of patches", indices, patches.len),
+        Child::with_nulls("values of patches", values, node.is_nullable(), patches.len),
+    ]))
 }
 
 fn sparse(job: &Job<'_>) -> Result<DeviceArray> {
@@ -333,7 +387,6 @@ pub(crate) fn sequence_metadata(node: &Node<'_>) -> Result<Sequence> {
 
 fn check_sequence(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(0)?;
-    node.expect_children(0)?;
     sequence_metadata(node).map(drop)
 }
 

@@ -8,7 +8,8 @@ use crossdock_memory::Buffer;
 use crossdock_plugin_api::{Result, Validate};
 
 use super::slots::by_counts;
-use super::{Kind, no_bytes};
+use super::{Kind, no_bytes, only_validity};
+use crate::children::{Child, Children};
 use crate::cpu::bits::Bits;
 use crate::cpu::texts::Texts;
 use crate::cpu::words::Index;
@@ -19,10 +20,38 @@ use crate::validity::Validity;
 use crate::wire::metadata::{Fsst, OnPair, VarBin};
 
 pub(super) const KINDS: &[Kind] = &[
-    Kind { id: "vortex.varbinview", check: check_views, size: no_bytes, plan: None, decode: views },
-    Kind { id: "vortex.varbin", check: check_offsets, size: views_size, plan: None, decode: offsets },
-    Kind { id: "vortex.fsst", check: check_fsst, size: views_size, plan: None, decode: fsst },
-    Kind { id: "vortex.onpair", check: check_onpair, size: views_size, plan: None, decode: onpair },
+    Kind {
+        id: "vortex.varbinview",
+        check: check_views,
+        children: only_validity,
+        size: no_bytes,
+        plan: None,
+        decode: views,
+    },
+    Kind {
+        id: "vortex.varbin",
+        check: check_offsets,
+        children: offsets_children,
+        size: views_size,
+        plan: None,
+        decode: offsets,
+    },
+    Kind {
+        id: "vortex.fsst",
+        check: check_fsst,
+        children: fsst_children,
+        size: views_size,
+        plan: None,
+        decode: fsst,
+    },
+    Kind {
+        id: "vortex.onpair",
+        check: check_onpair,
+        children: onpair_children,
+        size: views_size,
+        plan: None,
+        decode: onpair,
+    },
 ];
 
 const VIEW_BYTES: usize = 16;
@@ -57,7 +86,6 @@ fn check_text(
 fn check_views(node: &Node<'_>) -> Result<()> {
     node.expect_no_metadata()?;
     is_text(node)?;
-    node.expect_children_and_validity(0)?;
     let last = node
         .raw
         .n_buffers()
@@ -79,7 +107,7 @@ fn views(job: &Job<'_>) -> Result<DeviceArray> {
 /// The validity of the node, and a list that contains the views followed by their data buffers.
 pub(crate) fn take_views(job: &Job<'_>) -> Result<(Validity, Vec<Option<Buffer>>)> {
     let last = job.node.raw.n_buffers().saturating_sub(1);
-    let validity = job.validity(job.node.expect_children_and_validity(0)?.then_some(0))?;
+    let validity = job.validity(job.node.has_validity(0)?.then_some(0))?;
     let mut buffers = vec![job.take_buffer(last, VIEW_BYTES)?];
     for i in 0..last {
         buffers.push(Some(job.take_buffer(i, 1)?.map_or_else(|| job.copy(&[]), Ok)?));
@@ -109,10 +137,13 @@ pub(crate) fn is_utf8(job: &Job<'_>) -> bool {
 
 fn check_offsets(node: &Node<'_>) -> Result<()> {
     is_text(node)?;
-    node.expect_buffers(1)?;
-    node.expect_children_and_validity(1)?;
+    node.expect_buffers(1)
+}
+
+fn offsets_children(node: &Node<'_>) -> Result<Children> {
     let metadata = in_node(node, VarBin::read(node.metadata()))?;
-    node.child(0)?.expect_all_valid(&metadata.offsets_ptype.arrow(), node.len.saturating_add(1), "offsets")
+    let offsets = metadata.offsets_ptype.arrow();
+    Ok(Children::with_validity([Child::all_valid("offsets", offsets, node.len.saturating_add(1))]))
 }
 
 /// Writes views of the bytes in a block of memory, and returns the parts of the block that the
@@ -140,7 +171,7 @@ fn view_array(
 }
 
 fn offsets(job: &Job<'_>) -> Result<DeviceArray> {
-    let validity = job.validity(job.node.expect_children_and_validity(1)?.then_some(1))?;
+    let validity = job.validity(job.node.has_validity(1)?.then_some(1))?;
     decode_offsets(job, validity, job.take_buffer(0, 1)?)
 }
 
@@ -158,15 +189,16 @@ pub(crate) fn decode_offsets(job: &Job<'_>, validity: Validity, data: Option<Buf
 
 fn check_fsst(node: &Node<'_>) -> Result<()> {
     is_text(node)?;
-    node.expect_buffers(3)?;
-    node.expect_children_and_validity(2)?;
+    node.expect_buffers(3)
+}
+
+fn fsst_children(node: &Node<'_>) -> Result<Children> {
     let metadata = in_node(node, Fsst::read(node.metadata()))?;
-    node.child(0)?.expect_all_valid(&metadata.lengths_ptype.arrow(), node.len, "decoded lengths")?;
-    node.child(1)?.expect_all_valid(
-        &metadata.codes_offsets_ptype.arrow(),
-        node.len.saturating_add(1),
-        "offsets into codes",
-    )
+    let (lengths, offsets) = (metadata.lengths_ptype.arrow(), metadata.codes_offsets_ptype.arrow());
+    Ok(Children::with_validity([
+        Child::all_valid("decoded lengths", lengths, node.len),
+        Child::all_valid("offsets into codes", offsets, node.len.saturating_add(1)),
+    ]))
 }
 
 /// Builds an array of the contiguous values that `decode` writes. The values have the given
@@ -202,7 +234,7 @@ fn decoded<L: Index>(
 }
 
 fn fsst(job: &Job<'_>) -> Result<DeviceArray> {
-    let validity = job.validity(job.node.expect_children_and_validity(2)?.then_some(2))?;
+    let validity = job.validity(job.node.has_validity(2)?.then_some(2))?;
     decode_fsst(job, validity, &[job.take_buffer(0, 1)?, job.take_buffer(1, 1)?, job.take_buffer(2, 1)?])
 }
 
@@ -232,25 +264,23 @@ pub(crate) fn decode_fsst(
 
 fn check_onpair(node: &Node<'_>) -> Result<()> {
     is_text(node)?;
-    node.expect_buffers(1)?;
-    node.expect_children_and_validity(4)?;
+    node.expect_buffers(1)
+}
+
+fn onpair_children(node: &Node<'_>) -> Result<Children> {
     let metadata = in_node(node, OnPair::read(node.metadata()))?;
-    node.child(0)?.expect_all_valid(
-        &metadata.dictionary_offsets_ptype.arrow(),
-        metadata.dictionary_len + 1,
-        "offsets of tokens",
-    )?;
-    node.child(1)?.expect_all_valid(&metadata.codes_ptype.arrow(), metadata.codes_len, "codes")?;
-    node.child(2)?.expect_all_valid(
-        &metadata.codes_offsets_ptype.arrow(),
-        node.len.saturating_add(1),
-        "offsets into codes",
-    )?;
-    node.child(3)?.expect_all_valid(&metadata.lengths_ptype.arrow(), node.len, "decoded lengths")
+    let tokens = metadata.dictionary_len.saturating_add(1);
+    let offsets = metadata.codes_offsets_ptype.arrow();
+    Ok(Children::with_validity([
+        Child::all_valid("offsets of tokens", metadata.dictionary_offsets_ptype.arrow(), tokens),
+        Child::all_valid("codes", metadata.codes_ptype.arrow(), metadata.codes_len),
+        Child::all_valid("offsets into codes", offsets, node.len.saturating_add(1)),
+        Child::all_valid("decoded lengths", metadata.lengths_ptype.arrow(), node.len),
+    ]))
 }
 
 fn onpair(job: &Job<'_>) -> Result<DeviceArray> {
-    let validity = job.validity(job.node.expect_children_and_validity(4)?.then_some(4))?;
+    let validity = job.validity(job.node.has_validity(4)?.then_some(4))?;
     decode_onpair(job, validity, job.take_buffer(0, 1)?.as_ref())
 }
 

@@ -154,6 +154,7 @@ pub const INJECTED_BUGS: &[InjectedBug] = &[
     ("ENCODE_OPTION_IGNORED", "encoder.refusals", "failed"),
     ("ENCODED_COLUMN_LOST", "encoder.releases", "failed"),
     ("ENCODES_LAST_AS_FIRST", "encoder.values", "failed"),
+    ("CHILD_TYPES_MISSING", "encoding.children", "failed"),
     ("DECODES_FIRST_ROWS", "encoding.rows", "failed"),
     ("PLAN_LACKS_ROWS", "encoding.rows", "failed"),
     ("ASSERTS_ON_NODES", "encoding.changed_samples", "crashed"),

@@ -183,7 +183,7 @@ pub fn in_field(error: Error, number: u32) -> Error {
 }
 
 /// Encodes a protobuf message of integer fields. Zeros are omitted.
-pub(crate) fn message(numbers: &[(u32, u64)]) -> Vec<u8> {
+pub fn message(numbers: &[(u32, u64)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut varint = |mut value: u64| {
         while value >= 0x80 {
@@ -200,7 +200,7 @@ pub(crate) fn message(numbers: &[(u32, u64)]) -> Vec<u8> {
 }
 
 /// Encodes a protobuf message of one integer field, also if the integer is zero.
-pub(crate) fn one_field(number: u32, value: u64) -> Vec<u8> {
+pub fn one_field(number: u32, value: u64) -> Vec<u8> {
     if value == 0 { vec![(number << 3) as u8, 0] } else { message(&[(number, value)]) }
 }
 

@@ -3,9 +3,9 @@
 use arrow_schema::{DataType, Field};
 use crossdock_plugin_api::{Error, Result};
 
-use super::dtype::MAX_DEPTH;
-use super::protobuf::{Value, fields, in_field, zigzag};
-use super::ptype::PType;
+use crate::dtype::MAX_DEPTH;
+use crate::protobuf::{Value, fields, in_field, zigzag};
+use crate::ptype::PType;
 
 /// A value of some type, borrowed from its bytes.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,7 +80,8 @@ pub fn number(message: &[u8], ptype: PType) -> Result<Number> {
 }
 
 /// Field numbers of a `ScalarValue`.
-pub(crate) mod kind {
+#[allow(missing_docs)]
+pub mod kind {
     pub const NULL: u32 = 1;
     pub const BOOL: u32 = 2;
     pub const INT64: u32 = 3;

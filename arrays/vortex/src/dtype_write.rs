@@ -5,8 +5,8 @@ use crossdock_arrays::metadata::{of_dictionary_values, pairs};
 use crossdock_plugin_api::{Error, Result};
 use flatbuffers::{FlatBufferBuilder, TableFinishedWIPOffset, WIPOffset};
 
-use super::dtype::{DAYS, EXTENSION_METADATA, EXTENSION_METADATA_HEX, EXTENSION_NAME, MAX_DEPTH, UNITS, tag};
-use super::ptype::PType;
+use crate::dtype::{DAYS, EXTENSION_METADATA, EXTENSION_METADATA_HEX, EXTENSION_NAME, MAX_DEPTH, UNITS, tag};
+use crate::ptype::PType;
 
 type Builder<'a> = FlatBufferBuilder<'a>;
 type Written = WIPOffset<TableFinishedWIPOffset>;

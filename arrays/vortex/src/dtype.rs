@@ -12,8 +12,8 @@ use arrow_schema::{DataType, Field, FieldRef, Fields, TimeUnit};
 use crossdock_arrays::metadata::{from_pairs, pairs};
 use crossdock_plugin_api::{Error, Result};
 
-use super::flatbuffer::{Flatbuffer, Table};
-use super::ptype::PType;
+use crate::flatbuffer::{Flatbuffer, Table};
+use crate::ptype::PType;
 
 /// Maximum nesting depth of types.
 pub const MAX_DEPTH: usize = 64;
@@ -27,7 +27,7 @@ pub const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
 pub const EXTENSION_METADATA_HEX: &str = "vortex:extension:metadata:hex";
 
 /// Type numbers of the flatbuffer.
-pub(super) mod tag {
+pub(crate) mod tag {
     pub const NULL: u8 = 1;
     pub const BOOL: u8 = 2;
     pub const PRIMITIVE: u8 = 3;
@@ -44,9 +44,9 @@ pub(super) mod tag {
 }
 
 /// The units of Vortex's dates and times by number. The unit of a date is days or milliseconds.
-pub(super) const UNITS: [TimeUnit; 4] =
+pub(crate) const UNITS: [TimeUnit; 4] =
     [TimeUnit::Nanosecond, TimeUnit::Microsecond, TimeUnit::Millisecond, TimeUnit::Second];
-pub(super) const DAYS: u8 = 4;
+pub(crate) const DAYS: u8 = 4;
 
 /// Reads a type as a field without a name.
 ///

@@ -119,6 +119,23 @@ impl<'a, 'b> Table<'a, 'b> {
         at.map_or(Ok(0), |at| Ok(u8::from_le_bytes(self.buffer.get(at)?)))
     }
 
+    /// Two bytes.
+    pub fn u16(&self, n: usize) -> Result<u16> {
+        let at = self.slot(n)?;
+        at.map_or(Ok(0), |at| Ok(u16::from_le_bytes(self.buffer.get(at)?)))
+    }
+
+    /// Eight bytes.
+    pub fn u64(&self, n: usize) -> Result<u64> {
+        let at = self.slot(n)?;
+        at.map_or(Ok(0), |at| Ok(u64::from_le_bytes(self.buffer.get(at)?)))
+    }
+
+    /// Whether the slot has a value.
+    pub fn has(&self, n: usize) -> Result<bool> {
+        Ok(self.slot(n)?.is_some())
+    }
+
     /// Four bytes.
     pub fn u32(&self, n: usize) -> Result<u32> {
         let at = self.slot(n)?;
@@ -161,6 +178,14 @@ impl<'a, 'b> Table<'a, 'b> {
     ) -> Result<impl ExactSizeIterator<Item = Result<Table<'a, 'b>>> + use<'a, 'b>> {
         let buffer = self.buffer;
         Ok(self.offsets(n)?.map(move |at| buffer.table(buffer.target(at)?)))
+    }
+
+    /// The elements of a vector of structs or numbers of `N` bytes each.
+    pub fn structs<const N: usize>(&self, n: usize) -> Result<&'a [[u8; N]]> {
+        let Some(at) = self.slot(n)? else { return Ok(&[]) };
+        let range = self.buffer.vector(self.buffer.target(at)?, N)?;
+        self.buffer.charge(range.len())?;
+        Ok(self.buffer.bytes[range].as_chunks().0)
     }
 
     fn offsets(&self, n: usize) -> Result<impl ExactSizeIterator<Item = usize> + use<>> {

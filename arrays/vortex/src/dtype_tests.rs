@@ -7,8 +7,8 @@ use flatbuffers::{FlatBufferBuilder, WIPOffset};
 
 use crossdock_arrays::metadata::{from_pairs, with_dictionary_values};
 
-use super::dtype::{self, EXTENSION_METADATA, EXTENSION_METADATA_HEX, EXTENSION_NAME, MAX_DEPTH};
-use super::dtype_write::write;
+use crate::dtype::{self, EXTENSION_METADATA, EXTENSION_METADATA_HEX, EXTENSION_NAME, MAX_DEPTH};
+use crate::dtype_write::write;
 
 fn hex(digits: &str) -> Vec<u8> {
     (0..digits.len()).step_by(2).map(|i| u8::from_str_radix(&digits[i..i + 2], 16).unwrap()).collect()

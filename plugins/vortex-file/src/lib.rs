@@ -1,0 +1,67 @@
+//! Plugin that reads Vortex files on every device.
+//!
+//! The host reads the footer and the layouts. The segments are loaded to the device while they are
+//! still encoded, and decoded there by the session's encodings, including those of other plugins.
+//! A file stores the types of its columns only, so the plugin of each encoding derives the types of
+//! the nodes below them.
+//!
+//! - `footer`, `layout`: the metadata of a file.
+//! - `segments`: loads data; `tree`: builds encoded arrays from it.
+//! - `batches`: divides the rows; `reader`: decodes the columns of each batch.
+
+mod batches;
+mod footer;
+mod layout;
+mod reader;
+mod segments;
+mod tree;
+
+use crossdock_memory::{Loader, Memory};
+use crossdock_plugin_api::{
+    BatchStream, Call, Format, Host, Importer, Input, Plugin, ReadRequest, Result, Tasks,
+};
+
+use reader::{Context, Reader};
+
+/// The name of the format.
+pub const FORMAT: &str = "vortex";
+
+/// The Vortex file plugin: an importer.
+pub struct VortexFile {
+    context: Context,
+    formats: [Format; 1],
+}
+
+impl Plugin for VortexFile {
+    fn create(host: Host) -> Result<Self> {
+        let context = Context {
+            memory: Memory::from_host(&host)?.with_host_kernels()?,
+            loader: Loader::from_host(&host)?,
+            tasks: Tasks::from_host(&host)?,
+            host,
+        };
+        let magic = footer::MAGIC.to_vec();
+        let format = Format {
+            bytes: true,
+            magics: vec![(0, magic.clone()), (-4, magic)],
+            extensions: vec![".vortex".into()],
+            ..Format::new(FORMAT, "Vortex file: a table of encoded columns, read to any device")
+        };
+        Ok(Self { context, formats: [format] })
+    }
+
+    fn importer(&self) -> Option<&dyn Importer> {
+        Some(self)
+    }
+}
+
+impl Importer for VortexFile {
+    fn formats(&self) -> &[Format] {
+        &self.formats
+    }
+
+    fn open(&self, call: &Call<'_>, input: Input, request: &ReadRequest<'_>) -> Result<Box<dyn BatchStream>> {
+        call.check_cancelled()?;
+        Ok(Box::new(Reader::open(&self.context, input, request)?))
+    }
+}

@@ -1,0 +1,370 @@
+//! Reads batches of a file.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use crossdock_arrays::take::byte_aligned_bits;
+use crossdock_arrays::{
+    DeviceArray, DeviceBatch, Projection, call_stream, export_batch, export_schema, import_batch,
+    import_schema_ref,
+};
+use crossdock_memory::{Loader, Memory, Result, StoredSource, Stream};
+use crossdock_plugin_api::{
+    BatchStream, Call, CallSettings, CallStream, CancelFlag, Error, Honoured, Host, Input, Owned,
+    ReadRequest, Tasks, abi,
+};
+
+use crate::batches;
+use crate::footer::{Footer, Segment};
+use crate::layout::{Kind, Layout};
+use crate::segments::Segments;
+use crate::tree::{Builder, covering, for_each_segment};
+
+/// The interfaces of the host that a reader uses.
+#[derive(Clone)]
+pub struct Context {
+    pub host: Host,
+    pub memory: Memory,
+    pub loader: Loader,
+    pub tasks: Tasks,
+}
+
+/// The stream of batches of a file.
+pub struct Reader {
+    name: String,
+    context: Context,
+    file: Arc<File>,
+    schema: SchemaRef,
+    columns: Vec<Column>,
+    batches: std::vec::IntoIter<Range<u64>>,
+    honoured: Honoured,
+    rows_done: u64,
+}
+
+/// An open file.
+struct File {
+    source: Arc<StoredSource>,
+    segments: Arc<[Segment]>,
+    footer: Footer,
+}
+
+/// A needed column.
+#[derive(Clone)]
+struct Column {
+    /// The position of the column in the file.
+    index: usize,
+    /// The needed fields of a struct; `None` for all fields.
+    fields: Option<Projection>,
+}
+
+impl Reader {
+    pub fn open(context: &Context, input: Input, request: &ReadRequest<'_>) -> Result<Self> {
+        let Input::Source(source) = input else {
+            return Err(Error::invalid_argument("the input is capsules, expected bytes"));
+        };
+        let name = source.name().to_owned();
+        Self::open_source(context, StoredSource::new(source), &name, request)
+            .map_err(|error| error.context(format_args!("'{name}'")))
+    }
+
+    fn open_source(
+        context: &Context,
+        source: std::result::Result<StoredSource, crossdock_plugin_api::Source>,
+        name: &str,
+        request: &ReadRequest<'_>,
+    ) -> Result<Self> {
+        let source = source.map_err(|_| {
+            Error::unsupported(
+                "a Vortex file is read from its end, but the input is a pipe: store it in a file first",
+            )
+        })?;
+        let footer = Footer::read(&source)?;
+        if let Some(expected) = request.schema {
+            // SAFETY: the plugin boundary requires the caller to pass a valid ArrowSchema that
+            // lives until the call returns.
+            expect_schema(&footer.schema, &unsafe { import_schema_ref(expected) }?)?;
+        }
+        let selection = request.selection;
+        // If a requested column does not exist, the host reports it.
+        let projection = selection.columns.as_ref().map(|paths| Projection::new(&footer.schema, paths));
+        let honours_columns = matches!(projection, Some(Ok(_)));
+        let projection = projection.and_then(Result::ok);
+        let schema = match &projection {
+            Some(projection) => Arc::new(projection.schema(&footer.schema)?),
+            None => footer.schema.clone(),
+        };
+        let all = 0..footer.schema.fields().len();
+        let columns = match &projection {
+            None => all.map(|index| Column { index, fields: None }).collect::<Vec<_>>(),
+            Some(projection) => all
+                .filter_map(|index| Some(Column { index, fields: projection.get(index)?.cloned() }))
+                .collect(),
+        };
+        let layouts = columns.iter().map(|column| footer.column(column.index)).collect::<Result<Vec<_>>>()?;
+        let layouts: Vec<&Layout> = layouts.into_iter().map(|(layout, _)| layout).collect();
+        let memory_limit_bytes = context.host.session().map_or(0, |session| session.memory_limit_bytes);
+        let batches = batches::divide(footer.root.rows, &layouts, &schema, selection, memory_limit_bytes);
+        let n_rows = batches.iter().map(|rows| rows.end - rows.start).sum();
+        let honoured = Honoured {
+            columns: honours_columns,
+            rows: selection.rows.is_some(),
+            n_rows: Some(n_rows),
+            ..Honoured::default()
+        };
+        let segments = footer.segments.clone().into();
+        Ok(Self {
+            name: name.to_owned(),
+            context: context.clone(),
+            schema,
+            columns,
+            batches: batches.into_iter(),
+            honoured,
+            rows_done: 0,
+            file: Arc::new(File { source: Arc::new(source), segments, footer }),
+        })
+    }
+
+    fn next_batch(&mut self, call: &Call<'_>) -> Result<Option<DeviceBatch>> {
+        call.check_cancelled()?;
+        let Some(rows) = self.batches.next() else { return Ok(None) };
+        let stream = call_stream(&self.context.memory, call, call.device())?;
+        let mut needed = BTreeSet::new();
+        for column in &self.columns {
+            let (layout, _) = self.file.footer.column(column.index)?;
+            for_each_needed_segment(layout, column.fields.as_ref(), &rows, &mut |index| {
+                needed.insert(index);
+            });
+        }
+        let Context { memory, loader, .. } = &self.context;
+        let file = (&self.file.source, &self.file.segments);
+        let segments = Segments::load(call, file, &needed, (memory, loader), &stream)?;
+        let columns = self.decode_all(call, segments, &rows, &stream)?;
+        let n_rows = rows.end - rows.start;
+        self.rows_done += n_rows;
+        call.progress(self.rows_done, self.honoured.n_rows.unwrap_or(0));
+        let len = usize::try_from(n_rows).map_err(|_| Error::out_of_memory("a batch has too many rows"))?;
+        DeviceBatch::try_new(self.schema.clone(), len, columns)?.with_default_device(call.device()).map(Some)
+    }
+
+    /// Decodes the columns on the threads of the session.
+    fn decode_all(
+        &self,
+        call: &Call<'_>,
+        segments: Segments,
+        rows: &Range<u64>,
+        stream: &Stream,
+    ) -> Result<Vec<DeviceArray>> {
+        let decoder = Arc::new(Decoder {
+            context: self.context.clone(),
+            file: self.file.clone(),
+            segments,
+            stream: stream.clone(),
+        });
+        if self.columns.len() < 2 || self.context.tasks.width() < 2 {
+            let decode = |column: &Column| decoder.column(call, column, rows);
+            return self.columns.iter().map(decode).collect();
+        }
+        let cancel = CancelFlag::new();
+        let results: Arc<Mutex<Vec<Option<DeviceArray>>>> =
+            Arc::new(Mutex::new(vec![None; self.columns.len()]));
+        // SAFETY: `decoder` keeps the stream alive.
+        let call_stream = unsafe { CallStream::new(stream.raw()) };
+        let settings = CallSettings {
+            stream: call_stream,
+            cancel: cancel.clone(),
+            validate: call.validate(),
+            byte_budget: call.byte_budget(),
+            ..CallSettings::new(call.device())
+        };
+        let job = |(i, column): (usize, &Column)| {
+            let (decoder, settings, results) = (decoder.clone(), settings.clone(), results.clone());
+            let (column, rows) = (column.clone(), rows.clone());
+            move || {
+                let array = settings.enter(|call| decoder.column(call, &column, &rows))?;
+                let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(place) = results.get_mut(i) {
+                    *place = Some(array);
+                }
+                Ok(())
+            }
+        };
+        let group = self.context.tasks.start(self.columns.iter().enumerate().map(job))?;
+        group.wait(|| call.check_cancelled().inspect_err(|_| cancel.cancel()))?;
+        let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+        let missing = || Error::internal("a task that decodes a column has no result");
+        results.iter_mut().map(|array| array.take().ok_or_else(missing)).collect()
+    }
+}
+
+impl BatchStream for Reader {
+    fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {
+        export_schema(&self.schema)
+    }
+
+    fn next(&mut self, call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
+        let batch = self.next_batch(call).map_err(|error| error.context(format_args!("'{}'", self.name)))?;
+        let Some(batch) = batch else { return Ok(None) };
+        let stream = call_stream(&self.context.memory, call, batch.device())?;
+        export_batch(&batch, false, &stream).map(Some)
+    }
+
+    fn honoured(&self) -> Honoured {
+        self.honoured
+    }
+}
+
+impl Footer {
+    /// The layout and the type of a column.
+    fn column(&self, index: usize) -> Result<(&Layout, &Field)> {
+        let missing = || Error::internal(format!("there is no column {index}"));
+        if !self.is_table {
+            return Ok((&self.root, &self.field));
+        }
+        let field = self.schema.fields().get(index).ok_or_else(missing)?;
+        match &self.root.kind {
+            Kind::Struct { fields, .. } => Ok((fields.get(index).ok_or_else(missing)?, field)),
+            _ => Err(Error::unsupported(
+                "the columns of the table are not separate layouts, expected the layout vortex.struct",
+            )),
+        }
+    }
+}
+
+/// Calls `f` with each segment that rows of the chosen fields of a layout need.
+fn for_each_needed_segment(
+    layout: &Layout,
+    chosen: Option<&Projection>,
+    rows: &Range<u64>,
+    f: &mut dyn FnMut(u32),
+) {
+    let Kind::Struct { validity, fields } = &layout.kind else { return for_each_segment(layout, rows, f) };
+    if let Some(validity) = validity {
+        for_each_segment(validity, rows, f);
+    }
+    for (i, field) in fields.iter().enumerate() {
+        match chosen.map(|chosen| chosen.get(i)) {
+            None => for_each_needed_segment(field, None, rows, f),
+            Some(Some(chosen)) => for_each_needed_segment(field, chosen, rows, f),
+            Some(None) => {}
+        }
+    }
+}
+
+/// Decodes columns of a batch.
+struct Decoder {
+    context: Context,
+    file: Arc<File>,
+    segments: Segments,
+    stream: Stream,
+}
+
+impl Decoder {
+    fn column(&self, call: &Call<'_>, column: &Column, rows: &Range<u64>) -> Result<DeviceArray> {
+        let (layout, field) = self.file.footer.column(column.index)?;
+        self.array(call, layout, field, column.fields.as_ref(), rows)
+            .map_err(|error| error.context(format_args!("column '{}'", field.name())))
+    }
+
+    /// Decodes rows of the chosen fields of a layout.
+    fn array(
+        &self,
+        call: &Call<'_>,
+        layout: &Layout,
+        field: &Field,
+        chosen: Option<&Projection>,
+        rows: &Range<u64>,
+    ) -> Result<DeviceArray> {
+        let (Kind::Struct { validity, fields }, DataType::Struct(types)) = (&layout.kind, field.data_type())
+        else {
+            let array = self.decode(call, layout, field, rows)?;
+            return match chosen {
+                Some(chosen) => project(array, field, chosen),
+                None => Ok(array),
+            };
+        };
+        let len = usize::try_from(rows.end - rows.start).unwrap_or(usize::MAX);
+        let validity = match validity {
+            Some(validity) => {
+                let field = Field::new("", DataType::Boolean, false);
+                let bools = self.decode(call, validity, &field, rows)?;
+                let bits = bools.buffers().get(1).cloned().flatten();
+                bits.map(|bits| byte_aligned_bits(&self.stream, &bits, bools.offset(), len)).transpose()?
+            }
+            None => None,
+        };
+        let mut children = Vec::new();
+        for (i, (layout, field)) in fields.iter().zip(types).enumerate() {
+            let chosen = match chosen.map(|chosen| chosen.get(i)) {
+                None => None,
+                Some(Some(chosen)) => chosen,
+                Some(None) => continue,
+            };
+            let child = self.array(call, layout, field, chosen, rows);
+            children.push(child.map_err(|error| error.context(format_args!("field '{}'", field.name())))?);
+        }
+        let data_type = match chosen {
+            Some(chosen) => chosen.data_type(field.data_type())?,
+            None => field.data_type().clone(),
+        };
+        let null_count = if validity.is_some() { None } else { Some(0) };
+        DeviceArray::try_new(data_type, len, 0, null_count, vec![validity], children, None)
+    }
+
+    fn decode(
+        &self,
+        call: &Call<'_>,
+        layout: &Layout,
+        field: &Field,
+        rows: &Range<u64>,
+    ) -> Result<DeviceArray> {
+        let Context { host, memory, .. } = &self.context;
+        let covered = covering(layout, rows);
+        let builder = Builder::new(host, memory, &self.file.footer.encodings, &self.segments);
+        let array = builder.array(layout, field, covered.clone())?;
+        let needed = rows.start - covered.start..rows.end - covered.start;
+        let needed = (covered != *rows).then_some(needed);
+        let batch = host.decode(call, array, needed)?;
+        let schema = Arc::new(Schema::new(vec![field.clone().with_name("")]));
+        let batch = import_batch(batch, &schema, memory)?;
+        batch
+            .into_columns()
+            .into_iter()
+            .next()
+            .ok_or_else(|| Error::internal("a decoded batch has no column"))
+    }
+}
+
+/// The chosen fields of an array of structs.
+fn project(array: DeviceArray, field: &Field, chosen: &Projection) -> Result<DeviceArray> {
+    let len = array.len();
+    let schema = Arc::new(Schema::new(vec![field.clone()]));
+    let path = Projection::nested(chosen.clone());
+    let projected = Arc::new(path.schema(&schema)?);
+    let batch = path.batch(&DeviceBatch::try_new(schema, len, vec![array])?, &projected)?;
+    batch.into_columns().into_iter().next().ok_or_else(|| Error::internal("a projected batch has no column"))
+}
+
+/// Returns an error unless a file has the expected columns.
+fn expect_schema(got: &Schema, expected: &Schema) -> Result<()> {
+    let names = |schema: &Schema| {
+        let fields = schema.fields().iter().map(|field| format!("'{}': {}", field.name(), field.data_type()));
+        fields.collect::<Vec<_>>().join(", ")
+    };
+    let is_same = |(got, expected): (&Arc<Field>, &Arc<Field>)| {
+        got.name() == expected.name()
+            && got.data_type().equals_datatype(expected.data_type())
+            && got.is_nullable() == expected.is_nullable()
+    };
+    if got.fields().len() == expected.fields().len()
+        && got.fields().iter().zip(expected.fields()).all(is_same)
+    {
+        return Ok(());
+    }
+    Err(Error::invalid_argument(format!(
+        "another schema: expected [{}], got [{}]",
+        names(expected),
+        names(got)
+    )))
+}
