@@ -51,6 +51,47 @@ impl Constant {
     }
 }
 
+impl Constant {
+    /// Reads the bytes of a value of type `data_type`, as [`Constant::bytes`] returns them. `None` if
+    /// values of the type cannot be compared, or have another number of bytes.
+    fn read(data_type: &DataType, bytes: &[u8]) -> Option<Self> {
+        match data_type {
+            DataType::Boolean => return Some(Self::Bool(*bytes.first()? & 1 == 1)),
+            DataType::Utf8
+            | DataType::LargeUtf8
+            | DataType::Utf8View
+            | DataType::Binary
+            | DataType::LargeBinary
+            | DataType::BinaryView
+            | DataType::FixedSizeBinary(_) => return Some(Self::Bytes(bytes.to_vec())),
+            _ => {}
+        }
+        let (of, _) = number_type(data_type)?;
+        if bytes.len() != of.width_bytes() {
+            return None;
+        }
+        let float = |x: f64| Some(Self::Number(of, [x.to_bits(), 0, 0, 0]));
+        match of {
+            ComparedType::Number(NumberType::Float16) => {
+                return float(round::of_f16(u16::from_ne_bytes(*bytes.first_chunk()?)));
+            }
+            ComparedType::Number(NumberType::Float32) => {
+                return float(f32::from_ne_bytes(*bytes.first_chunk()?).into());
+            }
+            _ => {}
+        }
+        let is_negative = bytes.last().is_some_and(|byte| byte >> 7 == 1);
+        let is_unsigned = data_type.is_unsigned_integer() || of == ComparedType::Number(NumberType::Float64);
+        let fill = if is_negative && !is_unsigned { u8::MAX } else { 0 };
+        let mut all = [fill; 32];
+        all.iter_mut().zip(bytes).for_each(|(to, byte)| *to = *byte);
+        let words = all.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+        let mut number = [0; 4];
+        number.iter_mut().zip(words).for_each(|(to, word)| *to = word);
+        Some(Self::Number(of, number))
+    }
+}
+
 /// The type whose values decide a comparison: for dictionaries and run-end encoded arrays, the type
 /// of their values.
 pub(crate) fn compared_type(data_type: &DataType) -> &DataType {
@@ -133,6 +174,25 @@ impl Comparison {
         Some(api::Predicate { column, comparison: operator.code(), literal })
     }
 
+    /// The comparison of a predicate of a read request, with a column of type `data_type`. `None` if
+    /// the operator is unknown, or if the literal is not a value of the type.
+    pub fn from_predicate(data_type: &DataType, predicate: &api::Predicate) -> Option<Self> {
+        let data_type = compared_type(data_type);
+        let operator = Operator::from_code(predicate.comparison)?;
+        let format = match data_type {
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "u".into(),
+            DataType::Binary
+            | DataType::LargeBinary
+            | DataType::BinaryView
+            | DataType::FixedSizeBinary(_) => "z".into(),
+            other => format_of(other).ok()?,
+        };
+        if format != predicate.literal.format {
+            return None;
+        }
+        Some(Self::With(operator, Constant::read(data_type, &predicate.literal.bytes)?))
+    }
+
     /// The comparison with the value at a place. A value is less than a literal after it.
     fn at<T>(operator: Operator, of: ComparedType, place: Place<T>, words: impl Fn(T) -> [u64; 4]) -> Self {
         let with = |operator, at| Self::With(operator, Constant::Number(of, words(at)));
@@ -197,4 +257,48 @@ fn exact(data_type: &DataType, literal: &Literal) -> Result<Option<Exact>> {
         (_, Literal::Decimal(decimal)) => Some(Exact::Decimal(*decimal)),
         _ => None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_schema::TimeUnit;
+
+    use super::*;
+
+    #[test]
+    fn predicate_of_a_request_is_read_as_the_same_comparison() {
+        let numbers = [DataType::Int8, DataType::Int64, DataType::UInt8, DataType::UInt64, DataType::Float16];
+        let more = [
+            DataType::Float32,
+            DataType::Float64,
+            DataType::Decimal32(5, 0),
+            DataType::Decimal128(30, 0),
+            DataType::Decimal256(60, 0),
+        ];
+        let cases = numbers.into_iter().chain(more).flat_map(|data_type| {
+            [-3i128, 0, 200, 1 << 40].map(|n| (data_type.clone(), Literal::Decimal(n.into())))
+        });
+        let cases = cases.chain([
+            (DataType::Boolean, Literal::Bool(true)),
+            (DataType::Boolean, Literal::Bool(false)),
+            (DataType::Utf8View, Literal::Text("ab".into())),
+            (DataType::Binary, Literal::Bytes(vec![1, 0])),
+            (DataType::Date32, Literal::Date(-7)),
+            (DataType::Timestamp(TimeUnit::Nanosecond, None), Literal::Date(-7)),
+            (DataType::Float32, Literal::Float(0.1)),
+            (DataType::Float64, Literal::Float(-0.1)),
+            (DataType::Float64, Literal::Float(f64::INFINITY)),
+        ]);
+        let mut n_read = 0;
+        for (data_type, literal) in cases {
+            let comparison = Comparison::new(&data_type, Operator::Less, &literal).unwrap();
+            let Some(predicate) = comparison.for_importer(vec!["a".into()], &data_type) else { continue };
+            assert_eq!(Comparison::from_predicate(&data_type, &predicate), Some(comparison), "{data_type}");
+            n_read += 1;
+            assert_eq!(Comparison::from_predicate(&DataType::Null, &predicate), None);
+            let other = if data_type == DataType::Int8 { DataType::Int16 } else { DataType::Int8 };
+            assert_eq!(Comparison::from_predicate(&other, &predicate), None);
+        }
+        assert!(n_read > 40, "{n_read}");
+    }
 }

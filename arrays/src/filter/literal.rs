@@ -60,6 +60,13 @@ impl Operator {
         }
     }
 
+    /// The operator with this code; `None` for an unknown code.
+    pub(super) fn from_code(code: u32) -> Option<Self> {
+        let all =
+            [Self::Equal, Self::NotEqual, Self::Less, Self::LessEqual, Self::Greater, Self::GreaterEqual];
+        all.into_iter().find(|operator| operator.code() == code)
+    }
+
     /// The results of a comparison for which the operator holds. A comparison with NaN is
     /// unordered, as in IEEE 754.
     pub(crate) fn accept(self) -> Accept {

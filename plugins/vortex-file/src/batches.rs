@@ -16,37 +16,37 @@ const LIMIT_PARTS: u64 = 16;
 /// The assumed size of a value of variable length, in bytes.
 const TEXT_BYTES: u64 = 32;
 
-/// Returns the ranges of rows of the batches. `layouts` are the layouts of the needed columns.
+/// Returns the ranges of rows of the batches. `needed` are the needed rows, and `layouts` are the
+/// layouts of the needed columns.
 pub fn divide(
-    n_rows: u64,
+    needed: &[Range<u64>],
     layouts: &[&Layout],
     schema: &Schema,
     selection: &Selection,
     memory_limit_bytes: u64,
 ) -> Vec<Range<u64>> {
-    let needed = match &selection.rows {
-        None => vec![0..n_rows],
-        Some(ranges) => ranges.iter().map(|rows| rows.start.min(n_rows)..rows.end.min(n_rows)).collect(),
-    };
-    let max_rows = max_rows(schema, selection, memory_limit_bytes);
-    let boundaries = boundaries(layouts);
-    let mut batches = Vec::new();
+    cut(needed, max_rows(schema, selection, memory_limit_bytes), &boundaries(layouts))
+}
+
+/// Divides ranges of rows into parts of at most `max_rows` rows, at boundaries if possible.
+pub fn cut(needed: &[Range<u64>], max_rows: u64, boundaries: &BTreeMap<u64, usize>) -> Vec<Range<u64>> {
+    let mut parts = Vec::new();
     for rows in needed {
         let mut at = rows.start;
         while at < rows.end {
             let mut end = at.saturating_add(max_rows).min(rows.end);
             if end < rows.end {
-                // A batch that ends with chunks needs no part of a chunk that the next batch needs
+                // A part that ends with chunks needs no part of a chunk that the next one needs
                 // too.
                 let least = at + max_rows.div_ceil(2);
                 let last = boundaries.range(least..=end).max_by_key(|(row, n)| (**n, **row));
                 end = last.map_or(end, |(row, _)| *row);
             }
-            batches.push(at..end);
+            parts.push(at..end);
             at = end;
         }
     }
-    batches
+    parts
 }
 
 fn max_rows(schema: &Schema, selection: &Selection, memory_limit_bytes: u64) -> u64 {
@@ -70,10 +70,25 @@ fn value_bytes(data_type: &DataType) -> u64 {
 }
 
 /// The rows where chunks begin, each with the number of columns.
-fn boundaries(layouts: &[&Layout]) -> BTreeMap<u64, usize> {
+pub fn boundaries(layouts: &[&Layout]) -> BTreeMap<u64, usize> {
     let mut boundaries = BTreeMap::new();
     for layout in layouts {
         layout.for_each_boundary(0, &mut |row| *boundaries.entry(row).or_default() += 1);
     }
     boundaries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_end_at_the_boundary_of_most_columns() {
+        let boundaries = BTreeMap::from([(30, 1), (60, 3), (90, 2), (100, 1), (150, 1)]);
+        assert_eq!(cut(&[0..200], 100, &boundaries), [0..60, 60..150, 150..200]);
+        assert_eq!(cut(&[0..200], 1000, &boundaries), [0..200]);
+        assert_eq!(cut(&[0..10, 20..45], 10, &BTreeMap::new()), [0..10, 20..30, 30..40, 40..45]);
+        assert_eq!(cut(&[0..3], 1, &boundaries), [0..1, 1..2, 2..3]);
+        assert_eq!(cut(&[], 10, &boundaries), []);
+    }
 }

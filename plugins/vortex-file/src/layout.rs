@@ -7,6 +7,8 @@ use crossdock_vortex_types::PType;
 use crossdock_vortex_types::flatbuffer::{Flatbuffer, Table};
 use crossdock_vortex_types::protobuf::fields;
 
+use crate::zone_stats::ZoneTable;
+
 /// A part of the file with a type and a number of rows.
 #[derive(Debug, PartialEq)]
 pub struct Layout {
@@ -14,6 +16,17 @@ pub struct Layout {
     pub rows: u64,
     /// How the rows are stored.
     pub kind: Kind,
+    /// Statistics of the rows.
+    pub zones: Option<Box<Zones>>,
+}
+
+/// Statistics of the zones of a layout.
+#[derive(Debug, PartialEq)]
+pub struct Zones {
+    /// What the table contains.
+    pub table: ZoneTable,
+    /// The layout of the table.
+    pub layout: Layout,
 }
 
 /// How the rows of a layout are stored.
@@ -113,8 +126,17 @@ impl Context<'_> {
             // The second child contains statistics of the rows.
             "vortex.zoned" | "vortex.stats" => {
                 expect(2)?;
-                let data = child("the data", field)?;
+                let mut data = child("the data", field)?;
                 check_rows("the data", data.rows, rows)?;
+                let table = match id {
+                    "vortex.zoned" => ZoneTable::read(metadata, field)?,
+                    _ => ZoneTable::read_legacy(metadata, field),
+                };
+                if let Some(table) = table {
+                    let layout = child("the zones", &table.field)?;
+                    check_rows("the zones", layout.rows, rows.div_ceil(table.zone_rows))?;
+                    data.zones = Some(Box::new(Zones { table, layout }));
+                }
                 return Ok(data);
             }
             other => {
@@ -124,7 +146,7 @@ impl Context<'_> {
                 )));
             }
         };
-        let layout = Layout { rows, kind };
+        let layout = Layout { rows, kind, zones: None };
         layout.check_children()?;
         Ok(layout)
     }

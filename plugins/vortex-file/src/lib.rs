@@ -7,18 +7,23 @@
 //!
 //! - `footer`, `layout`: the metadata of a file.
 //! - `segments`: loads data; `tree`: builds encoded arrays from it.
+//! - `zone_stats`, `zones`: find the rows that can fulfil predicates.
+//! - `fragments`: divides a file into fragments.
 //! - `batches`: divides the rows; `reader`: decodes the columns of each batch.
 
 mod batches;
 mod footer;
+mod fragments;
 mod layout;
 mod reader;
 mod segments;
 mod tree;
+mod zone_stats;
+mod zones;
 
 use crossdock_memory::{Loader, Memory};
 use crossdock_plugin_api::{
-    BatchStream, Call, Format, Host, Importer, Input, Plugin, ReadRequest, Result, Tasks,
+    BatchStream, Call, Format, Fragment, Host, Importer, Input, Plugin, ReadRequest, Result, Tasks,
 };
 
 use reader::{Context, Reader};
@@ -43,6 +48,7 @@ impl Plugin for VortexFile {
         let magic = footer::MAGIC.to_vec();
         let format = Format {
             bytes: true,
+            filters: true,
             magics: vec![(0, magic.clone()), (-4, magic)],
             extensions: vec![".vortex".into()],
             ..Format::new(FORMAT, "Vortex file: a table of encoded columns, read to any device")
@@ -62,6 +68,15 @@ impl Importer for VortexFile {
 
     fn open(&self, call: &Call<'_>, input: Input, request: &ReadRequest<'_>) -> Result<Box<dyn BatchStream>> {
         call.check_cancelled()?;
-        Ok(Box::new(Reader::open(&self.context, input, request)?))
+        Ok(Box::new(Reader::open(&self.context, call, input, request)?))
+    }
+
+    fn has_fragments(&self) -> bool {
+        true
+    }
+
+    fn fragments(&self, call: &Call<'_>, input: Input, request: &ReadRequest<'_>) -> Result<Vec<Fragment>> {
+        call.check_cancelled()?;
+        Reader::open(&self.context, call, input, request)?.fragments()
     }
 }

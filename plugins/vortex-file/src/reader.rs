@@ -1,6 +1,6 @@
 //! Reads batches of a file.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,17 +10,19 @@ use crossdock_arrays::{
     DeviceArray, DeviceBatch, Projection, call_stream, export_batch, export_schema, import_batch,
     import_schema_ref,
 };
-use crossdock_memory::{Loader, Memory, Result, StoredSource, Stream};
+use crossdock_memory::{Device, Loader, Memory, Result, StoredSource, Stream};
 use crossdock_plugin_api::{
-    BatchStream, Call, CallSettings, CallStream, CancelFlag, Error, Honoured, Host, Input, Owned,
-    ReadRequest, Tasks, abi,
+    BatchStream, Call, CallSettings, CallStream, CancelFlag, Error, Fragment, Honoured, Host, Input, Owned,
+    Predicate, ReadRequest, Tasks, abi,
 };
 
 use crate::batches;
 use crate::footer::{Footer, Segment};
+use crate::fragments::{Token, rows_of_fragment};
 use crate::layout::{Kind, Layout};
 use crate::segments::Segments;
 use crate::tree::{Builder, covering, for_each_segment};
+use crate::zones::{intersection, matching, rows_of};
 
 /// The interfaces of the host that a reader uses.
 #[derive(Clone)]
@@ -60,17 +62,18 @@ struct Column {
 }
 
 impl Reader {
-    pub fn open(context: &Context, input: Input, request: &ReadRequest<'_>) -> Result<Self> {
+    pub fn open(context: &Context, call: &Call<'_>, input: Input, request: &ReadRequest<'_>) -> Result<Self> {
         let Input::Source(source) = input else {
             return Err(Error::invalid_argument("the input is capsules, expected bytes"));
         };
         let name = source.name().to_owned();
-        Self::open_source(context, StoredSource::new(source), &name, request)
+        Self::open_source(context, call, StoredSource::new(source), &name, request)
             .map_err(|error| error.context(format_args!("'{name}'")))
     }
 
     fn open_source(
         context: &Context,
+        call: &Call<'_>,
         source: std::result::Result<StoredSource, crossdock_plugin_api::Source>,
         name: &str,
         request: &ReadRequest<'_>,
@@ -102,18 +105,37 @@ impl Reader {
                 .filter_map(|index| Some(Column { index, fields: projection.get(index)?.cloned() }))
                 .collect(),
         };
-        let layouts = columns.iter().map(|column| footer.column(column.index)).collect::<Result<Vec<_>>>()?;
-        let layouts: Vec<&Layout> = layouts.into_iter().map(|(layout, _)| layout).collect();
+        let n_file_rows = footer.root.rows;
+        let file =
+            Arc::new(File { segments: footer.segments.clone().into(), source: Arc::new(source), footer });
+        let piece = match request.fragment {
+            Some(token) => Token::find(token, n_file_rows, file.source.len())?,
+            None => 0..n_file_rows,
+        };
+        let mut needed = match &selection.rows {
+            None => vec![piece],
+            Some(rows) => {
+                let shift = |row: u64| piece.start.saturating_add(row);
+                let rows: Vec<_> = rows.iter().map(|rows| shift(rows.start)..shift(rows.end)).collect();
+                intersection(&rows, &[piece])
+            }
+        };
+        let pruned = prune(context, call, &file, &selection.predicates)?;
+        if let Some(matching) = &pruned {
+            needed = intersection(&needed, matching);
+        }
+        let layouts = columns.iter().map(|column| Ok(file.footer.column(column.index)?.0));
+        let layouts = layouts.collect::<Result<Vec<&Layout>>>()?;
         let memory_limit_bytes = context.host.session().map_or(0, |session| session.memory_limit_bytes);
-        let batches = batches::divide(footer.root.rows, &layouts, &schema, selection, memory_limit_bytes);
-        let n_rows = batches.iter().map(|rows| rows.end - rows.start).sum();
+        let batches = batches::divide(&needed, &layouts, &schema, selection, memory_limit_bytes);
+        let n_rows = needed.iter().map(|rows| rows.end - rows.start).sum();
         let honoured = Honoured {
             columns: honours_columns,
             rows: selection.rows.is_some(),
             n_rows: Some(n_rows),
+            prunes: pruned.is_some(),
             ..Honoured::default()
         };
-        let segments = footer.segments.clone().into();
         Ok(Self {
             name: name.to_owned(),
             context: context.clone(),
@@ -122,8 +144,36 @@ impl Reader {
             batches: batches.into_iter(),
             honoured,
             rows_done: 0,
-            file: Arc::new(File { source: Arc::new(source), segments, footer }),
+            file,
         })
+    }
+
+    /// Lists pieces of the file of at least 16 MiB.
+    pub fn fragments(&self) -> Result<Vec<Fragment>> {
+        let File { source, footer, .. } = &*self.file;
+        let (n_rows, file_bytes) = (footer.root.rows, source.len());
+        let layouts = self.columns.iter().map(|column| Ok(footer.column(column.index)?.0));
+        let layouts = layouts.collect::<Result<Vec<&Layout>>>()?;
+        let max_rows = rows_of_fragment(n_rows, file_bytes);
+        let fragment = |rows: Range<u64>| {
+            let mut segments = BTreeSet::new();
+            for layout in &layouts {
+                for_each_needed_segment(layout, None, &rows, &mut |index| {
+                    segments.insert(index);
+                });
+            }
+            let bytes = segments.iter().filter_map(|index| self.file.segments.get(*index as usize));
+            Fragment {
+                token: Token { begin: rows.start, end: rows.end, n_rows, file_bytes }.write(),
+                n_rows: Some(rows.end - rows.start),
+                bytes: bytes.map(|segment| u64::from(segment.bytes)).sum(),
+                statistics: None,
+            }
+        };
+        let parts = batches::cut(&[0..n_rows], max_rows, &batches::boundaries(&layouts));
+        // A file without rows is one fragment, which contains its schema.
+        let parts = if parts.is_empty() { vec![0..0] } else { parts };
+        Ok(parts.into_iter().map(fragment).collect())
     }
 
     fn next_batch(&mut self, call: &Call<'_>) -> Result<Option<DeviceBatch>> {
@@ -230,6 +280,64 @@ impl Footer {
             )),
         }
     }
+
+    /// The layout and the type of the column or field at a path. `None` if it has no layout.
+    fn at_path(&self, path: &[String]) -> Option<(&Layout, &Field)> {
+        let (first, rest) = path.split_first()?;
+        let index = self.schema.fields().iter().position(|field| field.name() == first)?;
+        let (mut layout, mut field) = self.column(index).ok()?;
+        for name in rest {
+            let (Kind::Struct { fields, .. }, DataType::Struct(types)) = (&layout.kind, field.data_type())
+            else {
+                return None;
+            };
+            let index = types.iter().position(|field| field.name() == name)?;
+            (layout, field) = (fields.get(index)?, types.get(index)?);
+        }
+        Some((layout, field))
+    }
+}
+
+/// The rows that can fulfil the predicates, as ascending ranges. `None` if the file has no
+/// statistics for them.
+fn prune(
+    context: &Context,
+    call: &Call<'_>,
+    file: &Arc<File>,
+    predicates: &[Predicate],
+) -> Result<Option<Vec<Range<u64>>>> {
+    let mut pruned: Option<Vec<Range<u64>>> = None;
+    let mut by_column: BTreeMap<&[String], Vec<&Predicate>> = BTreeMap::new();
+    for predicate in predicates {
+        by_column.entry(&predicate.column).or_default().push(predicate);
+    }
+    for (path, predicates) in by_column {
+        let Some((layout, field)) = file.footer.at_path(path) else { continue };
+        let Some(zones) = &layout.zones else { continue };
+        let stream = context.memory.default_stream(Device::CPU)?;
+        let settings = CallSettings { validate: call.validate(), ..CallSettings::new(Device::CPU) };
+        let table = settings.enter(|call| {
+            let rows = 0..zones.layout.rows;
+            let mut needed = BTreeSet::new();
+            for_each_needed_segment(&zones.layout, None, &rows, &mut |index| {
+                needed.insert(index);
+            });
+            let source = (&file.source, &file.segments);
+            let segments =
+                Segments::load(call, source, &needed, (&context.memory, &context.loader), &stream)?;
+            let decoder =
+                Decoder { context: context.clone(), file: file.clone(), segments, stream: stream.clone() };
+            decoder.array(call, &zones.layout, &zones.table.field, None, &rows)
+        });
+        let in_zones = |error: Error| error.context(format_args!("the zones of column '{}'", path.join(".")));
+        let (table, n_rows) = (table.map_err(in_zones)?, layout.rows);
+        let flags = matching(&zones.table, &table, n_rows, field.data_type(), &predicates, &stream);
+        if let Some(flags) = flags.map_err(in_zones)? {
+            let rows = rows_of(&flags, zones.table.zone_rows, n_rows);
+            pruned = Some(pruned.map_or_else(|| rows.clone(), |pruned| intersection(&pruned, &rows)));
+        }
+    }
+    Ok(pruned)
 }
 
 /// Calls `f` with each segment that rows of the chosen fields of a layout need.

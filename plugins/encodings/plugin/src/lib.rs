@@ -9,7 +9,7 @@ crossdock_plugin_api::crossdock_plugin!(
     encodings: "fastlanes.bitpacked fastlanes.delta fastlanes.for fastlanes.rle vortex.alp vortex.alprd vortex.bool \
                 vortex.bytebool vortex.chunked vortex.constant vortex.datetimeparts vortex.decimal \
                 vortex.decimal_byte_parts vortex.dict vortex.ext vortex.fixed_size_list vortex.fsst vortex.list \
-                vortex.listview vortex.map vortex.masked vortex.null vortex.onpair vortex.primitive vortex.runend \
-                vortex.sequence vortex.sparse vortex.struct vortex.varbin vortex.varbinview vortex.zigzag",
+                vortex.listview vortex.map vortex.masked vortex.null vortex.onpair vortex.pco vortex.primitive vortex.runend \
+                vortex.sequence vortex.sparse vortex.struct vortex.varbin vortex.varbinview vortex.zigzag vortex.zstd",
     requires: "crossdock.host.memory/1 crossdock.host.kernels/1",
 );

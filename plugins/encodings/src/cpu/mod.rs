@@ -4,6 +4,7 @@ pub mod alp;
 pub mod alprd;
 pub mod bits;
 pub mod byte_bool;
+pub mod codecs;
 pub mod coded;
 pub mod constants;
 pub mod date_time_parts;

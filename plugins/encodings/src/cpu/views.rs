@@ -45,6 +45,26 @@ pub fn from_offsets<O: Index>(offsets: &[O], data: &[u8], views: &mut [View]) ->
     write(ranges, views.len(), data, MAX_BUFFER_BYTES, views)
 }
 
+/// Writes the views of values that each follow their length (4 bytes). Nulls are not stored; their
+/// views are empty. Returns the data buffers like [`from_lengths`].
+pub fn from_prefixed(data: &[u8], valid: Option<Bits<'_>>, views: &mut [View]) -> Result<Vec<Range<usize>>> {
+    let mut end = 0usize;
+    let range = |i: usize| {
+        if valid.as_ref().is_some_and(|valid| !valid.get(i)) {
+            return end..end;
+        }
+        let rest = data.get(end..).unwrap_or_default();
+        // If the length is missing, the range is outside of the data, which is an error.
+        let length = rest.first_chunk::<4>().map_or(usize::MAX, |bytes| u32::from_le_bytes(*bytes) as usize);
+        let begin = end.saturating_add(4);
+        end = begin.saturating_add(length);
+        begin..end
+    };
+    let buffers = write((0..views.len()).map(range), views.len(), data, MAX_BUFFER_BYTES, views)?;
+    check_len("bytes of all values", end, data.len())?;
+    Ok(buffers)
+}
+
 fn write(
     ranges: impl Iterator<Item = Range<usize>>,
     count: usize,

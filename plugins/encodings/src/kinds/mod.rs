@@ -2,6 +2,7 @@
 
 pub(crate) mod blocks;
 pub(crate) mod chain;
+mod compressed;
 mod kind;
 pub(crate) mod lists;
 mod nested;
@@ -24,6 +25,7 @@ const KINDS: &[&[Kind]] = &[
     blocks::KINDS,
     strings::KINDS,
     lists::KINDS,
+    compressed::KINDS,
 ];
 
 /// All decoders.

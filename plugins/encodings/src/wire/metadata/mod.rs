@@ -4,6 +4,7 @@
 //! Encodings without a struct have no metadata, which [`expect_empty`] checks.
 
 mod blocks;
+mod compressed;
 mod floats;
 mod integers;
 mod nested;
@@ -12,6 +13,7 @@ mod patches;
 mod strings;
 
 pub use blocks::{Delta, Rle};
+pub use compressed::{Pco, Zstd};
 pub use floats::{Alp, AlpRd};
 pub use integers::{BitPacked, Sequence, reference};
 pub use nested::{Dict, List, ListView, RunEnd, Sparse};
