@@ -359,8 +359,7 @@ abi! {
         struct_size: usize,
         ids: Option<unsafe extern "C" fn(*mut Instance, *mut *const Str, *mut usize, *mut Error) -> Code>,
         check: Option<unsafe extern "C" fn(*mut Instance, *const EncodedArray, usize, *mut Error) -> Code>,
-        children: Option<unsafe extern "C" fn(*mut Instance, *const EncodedNode, *mut ArrowSchema, *mut u64,
-            *mut Error) -> Code>,
+        children: Option<unsafe extern "C" fn(*mut Instance, *const EncodedNode, *mut ArrowSchema, *mut u64, *mut Error) -> Code>,
         size: Option<unsafe extern "C" fn(*mut Instance, *const EncodedArray, usize, *const RowRange, *mut i64,
             *mut Error) -> Code>,
         lower: Option<unsafe extern "C" fn(*mut Instance, *const EncodedArray, usize, *mut Operator, usize, *mut usize,
@@ -413,10 +412,8 @@ abi! {
     #[derive(Clone, Copy)]
     struct HostDecode {
         struct_size: usize,
-        decode: Option<unsafe extern "C" fn(*const HostDecode, *const Call, *mut EncodedArray, *const RowRange,
-            *mut Batch, *mut Error) -> Code>,
-        children: Option<unsafe extern "C" fn(*const HostDecode, *const EncodedNode, *mut ArrowSchema, *mut u64,
-            *mut Error) -> Code>,
+        decode: Option<unsafe extern "C" fn(*const HostDecode, *const Call, *mut EncodedArray, *const RowRange, *mut Batch, *mut Error) -> Code>,
+        children: Option<unsafe extern "C" fn(*const HostDecode, *const EncodedNode, *mut ArrowSchema, *mut u64, *mut Error) -> Code>,
         private_data: *mut c_void,
     }
     #[derive(Clone, Copy, Debug)]

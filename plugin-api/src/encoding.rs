@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use crate::abi;
 use crate::call::{Call, CallSettings};
+use crate::child_types::{self, ChildType, write_children};
 use crate::device::Device;
-use crate::encoded::{EncodedArray, EncodedNode, MAX_NODES};
+use crate::encoded::{EncodedArray, EncodedNode};
 use crate::error::{Code, Error, Result};
 use crate::lists::read_texts;
 use crate::owned::Owned;
@@ -24,9 +25,9 @@ pub trait Encoding: Send + Sync {
     /// Returns a "bad data" error if the node does not match its metadata, buffers or children.
     fn check(&self, node: EncodedNode<'_>) -> Result<()>;
 
-    /// The types and the lengths of a node's children, derived from the id, the type, the length and
-    /// the metadata of the node. Must not use the node's children and buffers. Formats that store
-    /// the type of the root only need this function.
+    /// The types and the lengths of a node's children, derived from the id, the type, the length
+    /// and the metadata of the node. Must not use the node's children and buffers. Formats that
+    /// store only the type of the root need this function.
     ///
     /// # Errors
     /// May return any error, which is passed to the caller. By default, "unsupported".
@@ -90,14 +91,6 @@ pub trait Encoding: Send + Sync {
         let what = "the plugin does not implement `decode`: implement it, or return false from `decodes`";
         Err(Error::unsupported(format!("{}: {what}", node.path())))
     }
-}
-
-/// The type and the length of a child of a node, as far as they follow from the node.
-pub struct ChildType {
-    /// The logical type.
-    pub schema: Owned<abi::ArrowSchema>,
-    /// The number of values; `None` if it does not follow from the node.
-    pub length: Option<u64>,
 }
 
 /// A plan for how to decode a node.
@@ -210,7 +203,7 @@ impl EncodingHandle<'_> {
             Error::unsupported(format!("{}: {what}", node.encoding()))
         })?;
         // SAFETY: the table belongs to the instance, and the arguments are valid for the call.
-        derive(node, |node, schemas, lengths, err| unsafe {
+        child_types::derive(node, |node, schemas, lengths, err| unsafe {
             f(self.instance.raw(), node, schemas, lengths, err)
         })
     }
@@ -325,37 +318,6 @@ impl EncodingHandle<'_> {
     }
 }
 
-/// Calls a function that derives the types of a node's children.
-pub(crate) fn derive(
-    node: EncodedNode<'_>,
-    f: impl FnOnce(*const abi::EncodedNode, *mut abi::ArrowSchema, *mut u64, *mut abi::Error) -> abi::Code,
-) -> Result<Vec<ChildType>> {
-    let raw = node.alone();
-    let n = node.n_children();
-    if n > MAX_NODES {
-        return Err(Error::bad_data(format!(
-            "{}: the node has {n} children, expected at most {MAX_NODES}",
-            node.encoding()
-        )));
-    }
-    // SAFETY: a released schema owns nothing, so it may have any owner.
-    let released = || unsafe { Owned::new(abi::ArrowSchema::default()) };
-    let mut schemas: Vec<_> = (0..n).map(|_| released()).collect();
-    let mut lengths = vec![abi::LENGTH_UNKNOWN; n];
-    // `Owned<ArrowSchema>` has the layout of `ArrowSchema`.
-    let list = schemas.as_mut_ptr().cast::<abi::ArrowSchema>();
-    Error::check(|err| f(&raw, list, lengths.as_mut_ptr(), err))?;
-    if let Some(i) = schemas.iter().position(Owned::is_released) {
-        return Err(Error::internal(format!(
-            "{}: `children` succeeded, but returned no type for child {i} of {n}",
-            node.encoding()
-        )));
-    }
-    let length = |length: u64| (length != abi::LENGTH_UNKNOWN).then_some(length);
-    let pairs = schemas.into_iter().zip(lengths);
-    Ok(pairs.map(|(schema, n)| ChildType { schema, length: length(n) }).collect())
-}
-
 fn raw_rows(rows: &Range<u64>) -> abi::RowRange {
     abi::RowRange { begin: rows.start, end: rows.end }
 }
@@ -430,40 +392,6 @@ unsafe extern "C" fn children<P: Plugin>(
             write_children(node, schemas, lengths, |node| shell.encoding()?.children(node))
         })
     }
-}
-
-/// Implements the function `children` of an interface: writes the result of `derive` to the lists.
-///
-/// # Safety
-/// `node` is null or points to a valid node. `schemas` and `lengths` are null or have an element
-/// for each child of the node.
-pub unsafe fn write_children(
-    node: *const abi::EncodedNode,
-    schemas: *mut abi::ArrowSchema,
-    lengths: *mut u64,
-    derive: impl FnOnce(EncodedNode<'_>) -> Result<Vec<ChildType>>,
-) -> Result<()> {
-    // SAFETY: the caller guarantees that the node is null or valid.
-    let (children, n) = unsafe {
-        EncodedNode::with_alone(node, |node| {
-            let children = derive(node)?;
-            let n = node.n_children();
-            check_count(node, "types of children", n, children.len())?;
-            Ok((children, n))
-        })
-    }?;
-    if n > 0 && (schemas.is_null() || lengths.is_null()) {
-        return Err(Error::invalid_argument("children: a list is NULL"));
-    }
-    for (i, child) in children.into_iter().enumerate() {
-        // SAFETY: the caller guarantees that the lists have `n` elements. The header requires that
-        // the schemas are released structs, which own nothing.
-        unsafe {
-            schemas.add(i).write(child.schema.into_raw());
-            lengths.add(i).write(child.length.unwrap_or(abi::LENGTH_UNKNOWN));
-        }
-    }
-    Ok(())
 }
 
 unsafe extern "C" fn size<P: Plugin>(

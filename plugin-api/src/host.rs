@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 
 use crate::abi;
 use crate::call::Call;
+use crate::child_types::{self, ChildType};
 use crate::encoded::{EncodedArray, NodeParts};
-use crate::encoding::{self, ChildType};
 use crate::error::{Error, Result};
 use crate::owned::Owned;
 use crate::sized_struct::{self, SizedStruct};
@@ -146,8 +146,8 @@ impl Host {
             unsafe { self.interface::<abi::HostDecode>(abi::HOST_DECODE_ID) }.ok_or_else(unsupported)?;
         let children = table.children.ok_or_else(unsupported)?;
         node.alone(|node| {
-            // SAFETY: the function belongs to `decoder`, and `derive` passes a valid node and lists.
-            encoding::derive(node, |node, schemas, lengths, err| unsafe {
+            // SAFETY: the function belongs to `decoder`. `derive` passes a valid node and lists.
+            child_types::derive(node, |node, schemas, lengths, err| unsafe {
                 children(decoder.as_ptr(), node, schemas, lengths, err)
             })
         })

@@ -19,6 +19,7 @@ mod call;
 mod cancel;
 mod cancel_watcher;
 mod capsule;
+mod child_types;
 mod constants;
 mod device;
 pub mod door;
@@ -55,12 +56,13 @@ mod writer;
 pub use call::{Call, CallSettings, CallStream, Progress, Validate};
 pub use cancel::{Cancel, CancelFlag, Subscription};
 pub use capsule::{Capsule, CapsuleObject, Capsules};
+pub use child_types::ChildType;
+#[doc(hidden)]
+pub use child_types::write_children;
 pub use device::Device;
 pub use encoded::{EncodedArray, EncodedBuffers, EncodedNode, LogicalType, NodeParts};
 pub use encoder::{Encoder, EncoderHandle};
-#[doc(hidden)]
-pub use encoding::write_children;
-pub use encoding::{ChildType, DecodePlan, Encoding, EncodingHandle};
+pub use encoding::{DecodePlan, Encoding, EncodingHandle};
 pub use error::{Code, Error, Result};
 pub use exporter::{Exporter, ExporterHandle};
 pub use format::{Format, OptionInfo};

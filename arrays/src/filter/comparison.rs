@@ -52,8 +52,8 @@ impl Constant {
 }
 
 impl Constant {
-    /// Reads the bytes of a value of type `data_type`, as [`Constant::bytes`] returns them. `None` if
-    /// values of the type cannot be compared, or have another number of bytes.
+    /// Reads the bytes of a value of type `data_type`, as [`Constant::bytes`] returns them. `None`
+    /// if values of the type cannot be compared, or have another number of bytes.
     fn read(data_type: &DataType, bytes: &[u8]) -> Option<Self> {
         match data_type {
             DataType::Boolean => return Some(Self::Bool(*bytes.first()? & 1 == 1)),
@@ -174,8 +174,8 @@ impl Comparison {
         Some(api::Predicate { column, comparison: operator.code(), literal })
     }
 
-    /// The comparison of a predicate of a read request, with a column of type `data_type`. `None` if
-    /// the operator is unknown, or if the literal is not a value of the type.
+    /// The comparison of a predicate of a read request, with a column of type `data_type`. `None`
+    /// if the operator is unknown, or if the literal is not a value of the type.
     pub fn from_predicate(data_type: &DataType, predicate: &api::Predicate) -> Option<Self> {
         let data_type = compared_type(data_type);
         let operator = Operator::from_code(predicate.comparison)?;

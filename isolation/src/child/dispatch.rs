@@ -12,15 +12,14 @@ use crossdock_plugin_api::{
 use crate::child::host_objects::{HostSink, HostSource};
 use crate::child::instance::{Attachments, Instance, OpenStream, OpenWriter};
 use crate::child::server::Server;
-use crate::wire::array_transfer::{
-    BatchParts, ChildParts, TreeParts, column_schema, read_schema, write_schema,
-};
+use crate::wire::array_transfer::{BatchParts, TreeParts, column_schema, read_schema, write_schema};
 use crate::wire::device_parts::DeviceParts;
 use crate::wire::incoming::Incoming;
 use crate::wire::messages::{
     CallParts, FragmentParts, InputParts, OperatorParts, PlanParts, Request, Response, SelectionParts,
     SinkParts,
 };
+use crate::wire::node_transfer::ChildParts;
 use crate::wire::outgoing::Outgoing;
 
 type OptionParts = Vec<(String, String)>;

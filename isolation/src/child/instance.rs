@@ -14,10 +14,11 @@ use crossdock_plugin_api::{
 use crate::child::host_client::HostClient;
 use crate::child::host_segments::HostSegments;
 use crate::child::library::PluginInstance;
-use crate::wire::array_transfer::{ChildParts, NodeHead, TreeParts, column_schema};
+use crate::wire::array_transfer::{TreeParts, column_schema};
 use crate::wire::device_segments::{SegmentParts, SegmentSender, Streams};
 use crate::wire::incoming::Incoming;
 use crate::wire::messages::{CallParts, Callback, CallbackReply, WithSegments};
+use crate::wire::node_transfer::{ChildParts, NodeHead};
 use crate::wire::outgoing::Outgoing;
 
 /// A plugin instance, with the streams and segments of its devices.

@@ -18,12 +18,13 @@ use crate::host::log::log_plugin_message;
 use crate::host::segments::SharedDeviceSegments;
 use crate::host::threads::ThreadGroup;
 use crate::locks::lock;
-use crate::wire::array_transfer::{BatchParts, ChildParts, TreeParts, column_schema};
+use crate::wire::array_transfer::{BatchParts, TreeParts, column_schema};
 use crate::wire::channel::{Channel, Message, MessageBudget, Reply, STALL_TIMEOUT, check_len};
 use crate::wire::channels::MAX_CHANNELS;
 use crate::wire::device_segments::{SegmentParts, SegmentSender, Streams};
 use crate::wire::incoming::Incoming;
 use crate::wire::messages::{self, CallParts, Callback, CallbackReply, Failure, WithSegments};
+use crate::wire::node_transfer::ChildParts;
 use crate::wire::outgoing::Outgoing;
 
 /// The number of channels that the host accepts beyond [`MAX_CHANNELS`], because the process may

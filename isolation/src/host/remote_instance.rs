@@ -19,11 +19,10 @@ use crate::host::connection::{Connection, unexpected_response};
 use crate::host::isolated_plugin::IsolatedPlugin;
 use crate::host::remote_objects::{RemoteStream, RemoteWriter, register_source};
 use crate::host::segments::SharedDeviceSegments;
-use crate::wire::array_transfer::{
-    BatchParts, ChildParts, NodeHead, TreeParts, column_schema, read_schema, write_schema,
-};
+use crate::wire::array_transfer::{BatchParts, TreeParts, column_schema, read_schema, write_schema};
 use crate::wire::device_segments::Streams;
 use crate::wire::messages::{FormatParts, FragmentParts, OperatorParts, Request, Response, SinkParts};
+use crate::wire::node_transfer::{ChildParts, NodeHead};
 use crate::wire::outgoing::Outgoing;
 
 /// An instance in another process.

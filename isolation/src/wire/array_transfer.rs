@@ -8,15 +8,15 @@ use crossdock_arrays::layout::{BufferKind, ChildRule, Layout, layout};
 use crossdock_arrays::{DeviceArray, DeviceBatch, import_field_ref, import_schema};
 use crossdock_memory::{Buffer, ForeignOwner, HostView, Ready, Stream};
 use crossdock_plugin_api::encoded::blob::schema;
-use crossdock_plugin_api::{
-    ChildType, Device, EncodedArray, EncodedNode, Error, LogicalType, NodeParts, Owned, Result, abi,
-};
+use crossdock_plugin_api::{Device, EncodedArray, EncodedNode, Error, Owned, Result, abi};
 use serde::{Deserialize, Serialize};
 
 use crate::files::mapping::Mapping;
 use crate::wire::device_parts::DeviceParts;
 use crate::wire::device_segments::Streams;
 use crate::wire::incoming::{Incoming, Place};
+use crate::wire::node_transfer::NodeRecord;
+pub use crate::wire::node_transfer::write_schema;
 use crate::wire::outgoing::Outgoing;
 
 /// A batch without its schema, because both processes know the schema.
@@ -54,25 +54,6 @@ struct BufferRecord {
     /// The address of the buffer is a multiple of this alignment (bytes).
     alignment: u64,
     device: DeviceParts,
-}
-
-#[derive(Serialize, Deserialize)]
-struct NodeRecord {
-    encoding: String,
-    schema: Option<Vec<u8>>,
-    dtype: Vec<u8>,
-    length: u64,
-    metadata: Vec<u8>,
-    n_buffers: u32,
-    n_children: u32,
-}
-
-/// Serializes a schema.
-pub fn write_schema(of: &abi::ArrowSchema) -> Result<Vec<u8>> {
-    // SAFETY: `schema::write` requires a schema that follows the C Data Interface. All callers pass
-    // a schema that the host or a plugin exported through crossdock.h, which has the same
-    // requirement.
-    unsafe { schema::write(of) }
 }
 
 /// Parses a schema.
@@ -266,73 +247,6 @@ fn read_array(
     )
 }
 
-/// A node without its children and buffers.
-#[derive(Serialize, Deserialize)]
-pub struct NodeHead(NodeRecord);
-
-impl NodeHead {
-    pub fn write(node: EncodedNode<'_>) -> Result<Self> {
-        NodeRecord::write(node).map(|record| Self(NodeRecord { n_buffers: 0, ..record }))
-    }
-
-    /// # Errors
-    /// The type is malformed.
-    pub fn read(self) -> Result<NodeParts> {
-        self.0.read()
-    }
-}
-
-/// The type and the length of a node's child.
-#[derive(Serialize, Deserialize)]
-pub struct ChildParts {
-    schema: Vec<u8>,
-    length: Option<u64>,
-}
-
-impl ChildParts {
-    pub fn write_all(children: &[ChildType]) -> Result<Vec<Self>> {
-        let write =
-            |child: &ChildType| Ok(Self { schema: write_schema(&child.schema)?, length: child.length });
-        children.iter().map(write).collect()
-    }
-
-    /// # Errors
-    /// A type is malformed.
-    pub fn read_all(parts: Vec<Self>) -> Result<Vec<ChildType>> {
-        let read = |part: Self| Ok(ChildType { schema: schema::read(&part.schema)?, length: part.length });
-        parts.into_iter().map(read).collect()
-    }
-}
-
-impl NodeRecord {
-    fn write(node: EncodedNode<'_>) -> Result<Self> {
-        Ok(Self {
-            encoding: node.encoding().to_owned(),
-            schema: if node.dtype().is_some() { None } else { Some(write_schema(node.schema()?)?) },
-            dtype: node.dtype().unwrap_or_default().to_vec(),
-            length: node.length(),
-            metadata: node.metadata().to_vec(),
-            n_buffers: node.n_buffers() as u32,
-            n_children: node.n_children() as u32,
-        })
-    }
-
-    fn read(self) -> Result<NodeParts> {
-        let logical_type = match self.schema {
-            Some(bytes) => LogicalType::Schema(schema::read(&bytes)?),
-            None => LogicalType::Dtype(self.dtype),
-        };
-        Ok(NodeParts {
-            encoding: self.encoding,
-            logical_type,
-            length: self.length,
-            metadata: self.metadata,
-            n_buffers: self.n_buffers,
-            n_children: self.n_children,
-        })
-    }
-}
-
 impl TreeParts {
     /// Creates parts with `n` equal nodes without buffers. The nodes form no tree.
     #[cfg(test)]
@@ -453,6 +367,7 @@ pub(crate) mod tests {
 
     use arrow_schema::{Field, Schema};
     use crossdock_arrays::first_difference;
+    use crossdock_plugin_api::{LogicalType, NodeParts};
     use crossdock_test_support::TestHost;
 
     use super::*;

@@ -17,10 +17,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::files::mapping::ReceiveBudget;
-use crate::wire::array_transfer::{BatchParts, ChildParts, NodeHead, TreeParts};
+use crate::wire::array_transfer::{BatchParts, TreeParts};
 use crate::wire::device_parts::DeviceParts;
 use crate::wire::device_segments::SegmentParts;
 use crate::wire::incoming::Place;
+use crate::wire::node_transfer::{ChildParts, NodeHead};
 
 /// The environment variable that names the device of a plugin's process. The device is not sent in
 /// a message, because the process must start the device before it gives up its rights and receives

@@ -8,5 +8,6 @@ pub(crate) mod device_parts;
 pub(crate) mod device_segments;
 pub(crate) mod incoming;
 pub(crate) mod messages;
+pub(crate) mod node_transfer;
 pub(crate) mod outgoing;
 mod sync;

@@ -8,6 +8,7 @@ mod share;
 
 pub use build::{EncodedBuffers, LogicalType, NodeParts};
 pub use node::EncodedNode;
+use node::{MAX_ID_BYTES, MAX_METADATA_BYTES};
 
 use crate::abi;
 use crate::capsule::CapsuleObject;
@@ -24,10 +25,6 @@ pub const UNCHARGED_NODES: usize = 64;
 pub const MAX_NODES: usize = 1 << 20;
 /// The maximum number of buffers of a tree.
 const MAX_BUFFERS: usize = 1 << 22;
-/// The maximum length of an encoding's id, in bytes.
-const MAX_ID_BYTES: usize = 256;
-/// The maximum length of a node's metadata and of its type, in bytes.
-const MAX_METADATA_BYTES: usize = 1 << 28;
 
 // SAFETY: the header defines that capsules with this name contain this struct.
 unsafe impl CapsuleObject for abi::EncodedArray {
@@ -177,7 +174,7 @@ unsafe fn check_tree(raw: &abi::EncodedArray) -> Result<()> {
         }
         buffers += u64::from(node.n_buffers);
         // SAFETY: the caller guarantees that the node and all data that it points to are valid.
-        unsafe { check_node(index, &node) }
+        unsafe { node::check_node(index, &node) }
     };
     // SAFETY: the caller guarantees that the list has `n_nodes` nodes.
     unsafe { sized_struct::read_list(raw.nodes, raw.n_nodes, MAX_NODES, "encoded nodes", check) }?;
@@ -191,33 +188,6 @@ unsafe fn check_tree(raw: &abi::EncodedArray) -> Result<()> {
         return Err(Error::bad_data(format!(
             "the array has {} buffers, but its nodes have {buffers}",
             raw.n_buffers
-        )));
-    }
-    Ok(())
-}
-
-/// # Safety
-/// The node and everything that it points to are valid.
-unsafe fn check_node(index: usize, node: &abi::EncodedNode) -> Result<()> {
-    // SAFETY: the caller guarantees that the string is valid, and that the schema is valid or null.
-    let (id, schema) = unsafe { (node.encoding.get(), node.schema.as_ref()) };
-    let id = id.map_err(|e| e.context(format_args!("node {index}'s encoding")))?;
-    let has_type = match schema {
-        Some(schema) => schema.release.is_some(),
-        None => !node.dtype.is_null() && (1..=MAX_METADATA_BYTES).contains(&node.dtype_bytes),
-    };
-    if id.is_empty() || id.len() > MAX_ID_BYTES || !has_type {
-        return Err(Error::bad_data(format!(
-            "node {index} has an id of {} bytes and {} type, expected 1 to {MAX_ID_BYTES} bytes and a type",
-            id.len(),
-            if has_type { "a" } else { "no" }
-        )));
-    }
-    if node.metadata_bytes > MAX_METADATA_BYTES || (node.metadata.is_null() && node.metadata_bytes > 0) {
-        let at_null = if node.metadata.is_null() { " at NULL" } else { "" };
-        return Err(Error::bad_data(format!(
-            "node {index} ('{id}') has {} bytes of metadata{at_null}, expected at most {MAX_METADATA_BYTES}",
-            node.metadata_bytes
         )));
     }
     Ok(())

@@ -7,6 +7,11 @@ use crate::error::{Error, Result};
 use crate::owned::Owned;
 use crate::sized_struct;
 
+/// The maximum length of an encoding's id, in bytes.
+pub(super) const MAX_ID_BYTES: usize = 256;
+/// The maximum length of a node's metadata and of its type, in bytes.
+pub(super) const MAX_METADATA_BYTES: usize = 1 << 28;
+
 /// A node of an encoded array.
 #[derive(Clone, Copy)]
 pub struct EncodedNode<'a> {
@@ -65,7 +70,7 @@ impl<'a> EncodedNode<'a> {
         // SAFETY: the caller guarantees that the pointer is null or valid.
         let node = unsafe { sized_struct::read(raw) }?;
         // SAFETY: the caller guarantees that all data of the node is valid.
-        unsafe { super::check_node(0, &node) }?;
+        unsafe { check_node(0, &node) }?;
         let node = abi::EncodedNode { first_buffer: 0, n_buffers: 0, ..node };
         let mut array = abi::EncodedArray::new();
         (array.nodes, array.n_nodes) = (&raw const node, 1);
@@ -265,4 +270,31 @@ impl<'a> EncodedNode<'a> {
     pub fn wrong(&self, what: impl std::fmt::Display) -> Error {
         Error::bad_data(format!("{}: {what}", self.path()))
     }
+}
+
+/// # Safety
+/// The node and everything that it points to are valid.
+pub(super) unsafe fn check_node(index: usize, node: &abi::EncodedNode) -> Result<()> {
+    // SAFETY: the caller guarantees that the string is valid, and that the schema is valid or null.
+    let (id, schema) = unsafe { (node.encoding.get(), node.schema.as_ref()) };
+    let id = id.map_err(|e| e.context(format_args!("node {index}'s encoding")))?;
+    let has_type = match schema {
+        Some(schema) => schema.release.is_some(),
+        None => !node.dtype.is_null() && (1..=MAX_METADATA_BYTES).contains(&node.dtype_bytes),
+    };
+    if id.is_empty() || id.len() > MAX_ID_BYTES || !has_type {
+        return Err(Error::bad_data(format!(
+            "node {index} has an id of {} bytes and {} type, expected 1 to {MAX_ID_BYTES} bytes and a type",
+            id.len(),
+            if has_type { "a" } else { "no" }
+        )));
+    }
+    if node.metadata_bytes > MAX_METADATA_BYTES || (node.metadata.is_null() && node.metadata_bytes > 0) {
+        let at_null = if node.metadata.is_null() { " at NULL" } else { "" };
+        return Err(Error::bad_data(format!(
+            "node {index} ('{id}') has {} bytes of metadata{at_null}, expected at most {MAX_METADATA_BYTES}",
+            node.metadata_bytes
+        )));
+    }
+    Ok(())
 }

@@ -38,8 +38,8 @@ pub enum Stat {
 const VERSION: u8 = 1;
 
 impl ZoneTable {
-    /// Reads the metadata of a layout `vortex.zoned` with values of type `of`. Returns `None` if the
-    /// types of the columns are unknown.
+    /// Reads the metadata of a layout `vortex.zoned` with values of type `of`. Returns `None` if
+    /// the types of the columns are unknown.
     pub fn read(metadata: &[u8], of: &Field) -> Result<Option<Self>> {
         let Some((&VERSION, metadata)) = metadata.split_first() else { return Ok(None) };
         let (mut zone_rows, mut columns) = (0, Vec::new());

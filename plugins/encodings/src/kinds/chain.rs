@@ -5,7 +5,6 @@ use crossdock_arrays::DeviceArray;
 use crossdock_memory::Buffer;
 use crossdock_plugin_api::Result;
 
-use super::numbers::{BIT_PACKED_KIND, FRAME_KIND, ZIGZAG_KIND};
 use crate::children::{Child, Children};
 use crate::cpu::fastlanes;
 use crate::cpu::patches;
@@ -45,15 +44,18 @@ impl<'a> Chain<'a> {
         loop {
             match node.raw.encoding() {
                 FRAME => {
-                    FRAME_KIND.check(&node)?;
+                    check_frame(&node)?;
+                    frame_children(&node)?.check(&node)?;
                     steps.push(Step::Add(reference(node.metadata(), ptype(&node)?)?.bits));
                 }
                 ZIGZAG => {
-                    ZIGZAG_KIND.check(&node)?;
+                    check_zigzag(&node)?;
+                    zigzag_children(&node)?.check(&node)?;
                     steps.push(Step::ZigZag);
                 }
                 BIT_PACKED => {
-                    BIT_PACKED_KIND.check(&node)?;
+                    check_bit_packed(&node)?;
+                    bit_packed_children(&node)?.check(&node)?;
                     return Ok(Self { steps, last: node });
                 }
                 _ => return Ok(Self { steps, last: node }),

@@ -21,9 +21,9 @@ pub(super) const BIT_PACKED_KIND: Kind = Kind {
     plan: Some(plan_integers),
     decode: integers,
 };
-pub(super) const FRAME_KIND: Kind =
+const FRAME_KIND: Kind =
     Kind { id: FRAME, check: chain::check_frame, children: chain::frame_children, ..BIT_PACKED_KIND };
-pub(super) const ZIGZAG_KIND: Kind =
+const ZIGZAG_KIND: Kind =
     Kind { id: ZIGZAG, check: chain::check_zigzag, children: chain::zigzag_children, ..BIT_PACKED_KIND };
 
 pub const KINDS: &[Kind] = &[

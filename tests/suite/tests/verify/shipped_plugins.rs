@@ -49,6 +49,14 @@ fn dlpack_plugin_passes_every_case() {
     assert_passes(&built_file("libcrossdock_dlpack_plugin.so"));
 }
 
+#[test]
+fn vortex_file_plugin_passes_every_case() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../python/vortex/golden_files/0.91.0.vortex");
+    let run = ["hostile.samples", "hostile.bytes"];
+    let file = file.to_str().unwrap();
+    assert_passes_with(&built_file("libcrossdock_vortex_file_plugin.so"), &["--sample", file], &run);
+}
+
 /// The cases that must run for plugins with encodings.
 const DECODING: [&str; 2] = ["encoding.samples", "encoding.changed_samples"];
 
