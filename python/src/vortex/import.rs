@@ -76,7 +76,7 @@ pub fn flatten(
     };
     let root = method.call0().map_err(|error| {
         let lazy = "the array has no metadata: if it is computed lazily, such as a slice or a file scan, call to_arrow_array(), \
-                    or vortex.compress() on the result";
+                    or vortex.compress() on the result, or read the file with Session.read or Session.scan (plugin vortex-file)";
         with_context(py, &format!("{who}: {lazy}"), error)
     })?;
     // Most trees have at most 8 nodes.

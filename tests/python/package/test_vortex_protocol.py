@@ -216,6 +216,15 @@ def test_error_for_lazy_array_advises_to_call_to_arrow_array(session):
     assert decoded.to_pyarrow().to_pylist() == patched[5:2000].tolist()
 
 
+def test_error_for_scan_of_a_file_names_the_plugin_for_files(session, tmp_path):
+    path = str(tmp_path / "numbers.vortex")
+    vx.io.write(pa.table({"a": np.arange(100_000)}), path)
+    batch = next(vx.open(path).scan(batch_size=1000))
+    with pytest.raises(cd.UsageError, match=r"Session\.read or Session\.scan \(plugin vortex-file\)"):
+        session.from_vortex(batch)
+    assert session.read(path).to_pyarrow().to_pydict() == {"a": list(range(100_000))}
+
+
 def test_keyboard_interrupt_of_producer_is_raised_unchanged(session):
     with pytest.raises(KeyboardInterrupt):
         session.from_vortex(FixedResult(KeyboardInterrupt()))
