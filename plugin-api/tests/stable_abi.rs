@@ -19,7 +19,7 @@ fn structs() -> Vec<(&'static str, &'static TypeLayout)> {
         ArrowSchema, ArrowArray, ArrowDeviceArray, ArrowArrayStream, ArrowDeviceArrayStream, Error, Str, OptionPair,
         Device, Batch, Capsule, Capsules, Source, Sink, Cancel, Call, BatchStream, Writer, Magic, OptionInfo, Format, Input, Path,
         RowRange, Predicate, ReadRequest, Fragment, Fragments, Importer, Opener,
-        ColumnPlan, Plan, Exporter, EncodedBuffer, EncodedNode, EncodedArray, Operator, Encoding, DecodePlan, Encoder, Host, HostLog, HostSession, HostDecode,
+        ColumnPlan, Plan, Exporter, EncodedBuffer, EncodedNode, EncodedArray, Operator, DecodePlan, Encoder, Encoding, Host, HostLog, HostSession, HostDecode,
         Load, HostLoader, HostTasks,
         Allocation, Copy, Pointer, DeviceInfo, Arg, Kernel, KernelArgs, Image,
         ImageSet, Launch, HostKernels, Memory, PluginEntry, PluginMeta,

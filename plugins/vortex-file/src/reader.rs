@@ -13,7 +13,7 @@ use crossdock_arrays::{
 use crossdock_memory::{Device, Loader, Memory, Result, StoredSource, Stream};
 use crossdock_plugin_api::{
     BatchStream, Call, CallSettings, CallStream, CancelFlag, Error, Fragment, Honoured, Host, Input, Owned,
-    Predicate, ReadRequest, Tasks, abi,
+    Predicate, ReadRequest, TaskGroup, Tasks, abi,
 };
 
 use crate::batches;
@@ -43,6 +43,26 @@ pub struct Reader {
     batches: std::vec::IntoIter<Range<u64>>,
     honoured: Honoured,
     rows_done: u64,
+    /// The stream on which segments are copied to the device. It is separate, so that the copies of
+    /// a batch overlap with the decoding of the previous batch. `None` for the CPU.
+    uploads: Option<Stream>,
+    /// The next batch.
+    next: Option<Loading>,
+    /// Ends the load of the next batch.
+    cancel: CancelFlag,
+}
+
+/// The segments of some rows, which a task loads.
+struct Loading {
+    rows: Range<u64>,
+    task: TaskGroup,
+    loaded: Arc<Mutex<Option<Segments>>>,
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
 }
 
 /// An open file.
@@ -136,6 +156,8 @@ impl Reader {
             prunes: pruned.is_some(),
             ..Honoured::default()
         };
+        let is_cpu = call.device() == Device::CPU;
+        let uploads = (!is_cpu).then(|| context.memory.create_stream(call.device())).transpose()?;
         Ok(Self {
             name: name.to_owned(),
             context: context.clone(),
@@ -144,6 +166,9 @@ impl Reader {
             batches: batches.into_iter(),
             honoured,
             rows_done: 0,
+            uploads,
+            next: None,
+            cancel: CancelFlag::new(),
             file,
         })
     }
@@ -178,8 +203,29 @@ impl Reader {
 
     fn next_batch(&mut self, call: &Call<'_>) -> Result<Option<DeviceBatch>> {
         call.check_cancelled()?;
-        let Some(rows) = self.batches.next() else { return Ok(None) };
         let stream = call_stream(&self.context.memory, call, call.device())?;
+        let next = match self.next.take() {
+            Some(next) => Some(next),
+            None => self.start_load(&stream)?,
+        };
+        let Some(Loading { rows, task, loaded }) = next else { return Ok(None) };
+        task.wait(|| call.check_cancelled().inspect_err(|_| self.cancel.cancel()))?;
+        let segments = loaded.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let segments =
+            segments.ok_or_else(|| Error::internal("the task that loads segments has no result"))?;
+        // The segments of the next batch are loaded while this batch is decoded.
+        self.next = self.start_load(&stream)?;
+        let columns = self.decode_all(call, segments, &rows, &stream)?;
+        let n_rows = rows.end - rows.start;
+        self.rows_done += n_rows;
+        call.progress(self.rows_done, self.honoured.n_rows.unwrap_or(0));
+        let len = usize::try_from(n_rows).map_err(|_| Error::out_of_memory("a batch has too many rows"))?;
+        DeviceBatch::try_new(self.schema.clone(), len, columns)?.with_default_device(call.device()).map(Some)
+    }
+
+    /// Starts to load the segments of the next batch; `None` if there is none.
+    fn start_load(&mut self, stream: &Stream) -> Result<Option<Loading>> {
+        let Some(rows) = self.batches.next() else { return Ok(None) };
         let mut needed = BTreeSet::new();
         for column in &self.columns {
             let (layout, _) = self.file.footer.column(column.index)?;
@@ -187,15 +233,19 @@ impl Reader {
                 needed.insert(index);
             });
         }
-        let Context { memory, loader, .. } = &self.context;
-        let file = (&self.file.source, &self.file.segments);
-        let segments = Segments::load(call, file, &needed, (memory, loader), &stream)?;
-        let columns = self.decode_all(call, segments, &rows, &stream)?;
-        let n_rows = rows.end - rows.start;
-        self.rows_done += n_rows;
-        call.progress(self.rows_done, self.honoured.n_rows.unwrap_or(0));
-        let len = usize::try_from(n_rows).map_err(|_| Error::out_of_memory("a batch has too many rows"))?;
-        DeviceBatch::try_new(self.schema.clone(), len, columns)?.with_default_device(call.device()).map(Some)
+        let loaded = Arc::new(Mutex::new(None));
+        let (result, context, file) = (loaded.clone(), self.context.clone(), self.file.clone());
+        let uploads = self.uploads.clone().unwrap_or_else(|| stream.clone());
+        let settings = CallSettings { cancel: self.cancel.clone(), ..CallSettings::new(uploads.device()) };
+        let task = self.context.tasks.start([move || {
+            let Context { memory, loader, .. } = &context;
+            let source = (&file.source, &file.segments);
+            let load = |call: &Call<'_>| Segments::load(call, source, &needed, (memory, loader), &uploads);
+            let segments = settings.enter(load)?;
+            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(segments);
+            Ok(())
+        }])?;
+        Ok(Some(Loading { rows, task, loaded }))
     }
 
     /// Decodes the columns on the threads of the session.
