@@ -46,7 +46,8 @@ pub fn run(run: &Run<'_>) -> Result<Outcome> {
         pytest.env("CROSSDOCK_MOTO", folder);
     }
     pytest.args(["-m", "pytest", "-q", "-rfEs", "--tb=short", "-p", "no:cacheprovider"]);
-    pytest.args(python::IN_PARALLEL).arg(format!("--confcutdir={TESTS}"));
+    // The fixtures of all tests in Python are in the folder above.
+    pytest.args(python::IN_PARALLEL).arg(format!("--confcutdir={}", python::FOLDER));
     let filter: Vec<&str> = run.filter.as_deref().map(|filter| vec!["-k", filter]).unwrap_or_default();
     Ok(rust.and(stream::pytest(pytest.arg(TESTS).args(filter), run.filter.is_some())?))
 }

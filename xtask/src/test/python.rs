@@ -17,7 +17,7 @@ const PYTHONS: &[&str] = &["python3", "python3.14", "python3.13", "python3.12", 
 const ON_CUDA: [&str; 2] = ["tests/python/test_cuda_files.py", "tests/python/test_cuda_capi.py"];
 
 /// The folder of all tests in Python.
-const FOLDER: &str = "tests/python";
+pub const FOLDER: &str = "tests/python";
 
 /// The tests of the Python package. Tests that need a CUDA driver are marked `cuda`.
 pub const PACKAGE: &str = "tests/python/package";
