@@ -46,6 +46,8 @@ pub struct Reader {
     /// The stream on which segments are copied to the device. It is separate, so that the copies of
     /// a batch overlap with the decoding of the previous batch. `None` for the CPU.
     uploads: Option<Stream>,
+    /// The streams on which columns are decoded, one for each thread. Empty for the CPU.
+    streams: Vec<Stream>,
     /// The next batch.
     next: Option<Loading>,
     /// Ends the load of the next batch.
@@ -158,6 +160,9 @@ impl Reader {
         };
         let is_cpu = call.device() == Device::CPU;
         let uploads = (!is_cpu).then(|| context.memory.create_stream(call.device())).transpose()?;
+        let n_streams = if is_cpu { 0 } else { columns.len().min(context.tasks.width()) };
+        let streams = (0..n_streams).map(|_| context.memory.create_stream(call.device()));
+        let streams = streams.collect::<Result<Vec<_>>>()?;
         Ok(Self {
             name: name.to_owned(),
             context: context.clone(),
@@ -167,6 +172,7 @@ impl Reader {
             honoured,
             rows_done: 0,
             uploads,
+            streams,
             next: None,
             cancel: CancelFlag::new(),
             file,
@@ -256,33 +262,30 @@ impl Reader {
         rows: &Range<u64>,
         stream: &Stream,
     ) -> Result<Vec<DeviceArray>> {
-        let decoder = Arc::new(Decoder {
-            context: self.context.clone(),
-            file: self.file.clone(),
-            segments,
-            stream: stream.clone(),
-        });
+        let decoder = Arc::new(Decoder { context: self.context.clone(), file: self.file.clone(), segments });
         if self.columns.len() < 2 || self.context.tasks.width() < 2 {
-            let decode = |column: &Column| decoder.column(call, column, rows);
+            let decode = |column: &Column| decoder.column(call, column, rows, stream);
             return self.columns.iter().map(decode).collect();
         }
         let cancel = CancelFlag::new();
         let results: Arc<Mutex<Vec<Option<DeviceArray>>>> =
             Arc::new(Mutex::new(vec![None; self.columns.len()]));
-        // SAFETY: `decoder` keeps the stream alive.
-        let call_stream = unsafe { CallStream::new(stream.raw()) };
         let settings = CallSettings {
-            stream: call_stream,
             cancel: cancel.clone(),
             validate: call.validate(),
             byte_budget: call.byte_budget(),
             ..CallSettings::new(call.device())
         };
         let job = |(i, column): (usize, &Column)| {
-            let (decoder, settings, results) = (decoder.clone(), settings.clone(), results.clone());
+            let (decoder, mut settings, results) = (decoder.clone(), settings.clone(), results.clone());
             let (column, rows) = (column.clone(), rows.clone());
+            // If columns were decoded on one stream, each column would wait for the others.
+            let own = i.checked_rem(self.streams.len()).and_then(|i| self.streams.get(i));
+            let stream = own.unwrap_or(stream).clone();
             move || {
-                let array = settings.enter(|call| decoder.column(call, &column, &rows))?;
+                // SAFETY: `stream` lives until the call has returned.
+                settings.stream = unsafe { CallStream::new(stream.raw()) };
+                let array = settings.enter(|call| decoder.column(call, &column, &rows, &stream))?;
                 let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(place) = results.get_mut(i) {
                     *place = Some(array);
@@ -375,9 +378,8 @@ fn prune(
             let source = (&file.source, &file.segments);
             let segments =
                 Segments::load(call, source, &needed, (&context.memory, &context.loader), &stream)?;
-            let decoder =
-                Decoder { context: context.clone(), file: file.clone(), segments, stream: stream.clone() };
-            decoder.array(call, &zones.layout, &zones.table.field, None, &rows)
+            let decoder = Decoder { context: context.clone(), file: file.clone(), segments };
+            decoder.array(call, (&zones.layout, &zones.table.field), None, &rows, &stream)
         });
         let in_zones = |error: Error| error.context(format_args!("the zones of column '{}'", path.join(".")));
         let (table, n_rows) = (table.map_err(in_zones)?, layout.rows);
@@ -415,13 +417,18 @@ struct Decoder {
     context: Context,
     file: Arc<File>,
     segments: Segments,
-    stream: Stream,
 }
 
 impl Decoder {
-    fn column(&self, call: &Call<'_>, column: &Column, rows: &Range<u64>) -> Result<DeviceArray> {
+    fn column(
+        &self,
+        call: &Call<'_>,
+        column: &Column,
+        rows: &Range<u64>,
+        stream: &Stream,
+    ) -> Result<DeviceArray> {
         let (layout, field) = self.file.footer.column(column.index)?;
-        self.array(call, layout, field, column.fields.as_ref(), rows)
+        self.array(call, (layout, field), column.fields.as_ref(), rows, stream)
             .map_err(|error| error.context(format_args!("column '{}'", field.name())))
     }
 
@@ -429,10 +436,10 @@ impl Decoder {
     fn array(
         &self,
         call: &Call<'_>,
-        layout: &Layout,
-        field: &Field,
+        (layout, field): (&Layout, &Field),
         chosen: Option<&Projection>,
         rows: &Range<u64>,
+        stream: &Stream,
     ) -> Result<DeviceArray> {
         let (Kind::Struct { validity, fields }, DataType::Struct(types)) = (&layout.kind, field.data_type())
         else {
@@ -448,7 +455,7 @@ impl Decoder {
                 let field = Field::new("", DataType::Boolean, false);
                 let bools = self.decode(call, validity, &field, rows)?;
                 let bits = bools.buffers().get(1).cloned().flatten();
-                bits.map(|bits| byte_aligned_bits(&self.stream, &bits, bools.offset(), len)).transpose()?
+                bits.map(|bits| byte_aligned_bits(stream, &bits, bools.offset(), len)).transpose()?
             }
             None => None,
         };
@@ -459,7 +466,7 @@ impl Decoder {
                 Some(Some(chosen)) => chosen,
                 Some(None) => continue,
             };
-            let child = self.array(call, layout, field, chosen, rows);
+            let child = self.array(call, (layout, field), chosen, rows, stream);
             children.push(child.map_err(|error| error.context(format_args!("field '{}'", field.name())))?);
         }
         let data_type = match chosen {
