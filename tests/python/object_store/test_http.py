@@ -184,8 +184,10 @@ def test_error_without_plugin_says_which_one_to_install(server, content):
 
 
 def test_interrupted_open_ends_at_once(plugin, server):
+    # Sets the handler, because SIGINT is ignored if the tests were started in the background.
     program = f"""
 import os, signal, threading, time, crossdock as cd
+signal.signal(signal.SIGINT, signal.default_int_handler)
 session = cd.Session(plugins=[{plugin!r}])
 threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 begin = time.monotonic()
