@@ -15,23 +15,47 @@ use crossdock_plugin_api::{Code, PluginDescription, abi};
 /// Budget for the memory that an input declares.
 const BUDGET_BYTES: usize = 64 << 20;
 
-/// Opens a session on the CPU with a small budget and an `untouchable` device.
+/// Opens a session on the CPU with a small budget and an `untouchable` device, in which one plugin
+/// is linked.
 ///
 /// # Panics
 /// Panics if the plugin does not load.
 pub fn session(name: &'static str, interfaces: &'static str, entry: &'static abi::PluginEntry) -> Session {
-    let about = PluginDescription {
-        name,
+    session_with(&[Linked { name, interfaces, encodings: "", entry }])
+}
+
+/// A linked plugin.
+pub struct Linked {
+    /// The plugin's name.
+    pub name: &'static str,
+    /// The interfaces of the plugin, separated by spaces.
+    pub interfaces: &'static str,
+    /// The encodings of the plugin, separated by spaces.
+    pub encodings: &'static str,
+    /// The entry function.
+    pub entry: &'static abi::PluginEntry,
+}
+
+/// Opens a session like [`session`], with several plugins.
+///
+/// # Panics
+/// Panics if a plugin does not load.
+pub fn session_with(plugins: &[Linked]) -> Session {
+    let about = |plugin: &Linked| PluginDescription {
+        name: plugin.name,
         version: "0.1.0",
         description: "linked in",
         licence: "Apache-2.0",
-        interfaces,
+        interfaces: plugin.interfaces,
         formats: "",
-        encodings: "",
+        encodings: plugin.encodings,
         requires: "",
         api_range: abi::API_RANGE,
     };
-    let search = Search::nowhere().linked(LinkedPlugin::new(entry, about.meta()));
+    let link = |search: Search, plugin: &Linked| {
+        search.linked(LinkedPlugin::new(plugin.entry, about(plugin).meta()))
+    };
+    let search = plugins.iter().fold(Search::nowhere(), link);
     let backend = Backend::builder().untouchable(true).limit_bytes(BUDGET_BYTES).build();
     let host = Host::builder().backend(backend).search(search).threads(1).build();
     host.and_then(|host| host.session().open()).expect("a session")
@@ -48,7 +72,14 @@ pub fn read(session: &Session, from: &str, bytes: Vec<u8>) -> Result<Table> {
     read_with(session, bytes, &ReadOptions { from: Some(from.into()), ..ReadOptions::default() })
 }
 
-fn read_with(session: &Session, bytes: Vec<u8>, options: &ReadOptions) -> Result<Table> {
+/// Reads a table from bytes like [`read`], with options.
+///
+/// # Errors
+/// Fails for malformed bytes.
+///
+/// # Panics
+/// Panics if a batch is invalid.
+pub fn read_with(session: &Session, bytes: Vec<u8>, options: &ReadOptions) -> Result<Table> {
     let table = Table::from_reader(session, session.read(Input::bytes(bytes), options)?)?;
     for batch in table.batches() {
         validate(batch, Level::Full, session.stream()).expect("a read batch is valid");
