@@ -101,7 +101,7 @@ impl Footer {
                 "the file does not contain its type: write it without the option that excludes the type",
             ));
         }
-        let field = place(0, "the type")?.with(file, |bytes| dtype::read(bytes))?;
+        let field = place(0, "the type")?.with(file, dtype::read)?;
         let (schema, is_table) = match field.data_type() {
             DataType::Struct(fields) if !field.is_nullable() => (Schema::new(fields.clone()), true),
             _ => (Schema::new(vec![field.clone()]), false),
