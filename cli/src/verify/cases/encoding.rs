@@ -252,6 +252,7 @@ fn children(context: &CaseContext) -> Check {
             if !ids.iter().any(|id| id == node.encoding()) {
                 continue;
             }
+            coverage::record_data_call();
             let derived = match encoding.children(node) {
                 Err(error) if error.code() == Code::UNSUPPORTED => continue,
                 derived => derived.map_err(fail)?,

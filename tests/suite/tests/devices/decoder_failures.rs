@@ -12,6 +12,9 @@ use crossdock_tests::failing::{OPERATIONS, assert_settled, each_failure, host, s
 use crossdock_tests::faults;
 use crossdock_tests::golden::{Golden, one_of_each, trees};
 
+/// Encodings that vortex-data writes only into files, so there are no trees of them.
+const ONLY_IN_FILES: [&str; 2] = ["vortex.pco", "vortex.zstd"];
+
 fn decode(session: &Session, tree: &[u8]) -> crossdock::Result<DeviceBatch> {
     let options = ReadOptions { from: Some("encodings".into()), ..ReadOptions::default() };
     let mut reader = session.read(Input::bytes(tree.to_vec()), &options)?;
@@ -81,7 +84,8 @@ fn failed_memory_operations_in_decoders_are_errors_without_leaks() {
     let encodings: Vec<_> = trees.iter().map(Golden::encoding).collect();
     let known = session(&host(Faults::new()), devices()[0], &CancelFlag::new()).encodings();
     let known = known.iter().filter(|(_, by)| by.iter().any(|plugin| plugin.name() == "encodings"));
-    let missing: Vec<_> = known.map(|(id, _)| id).filter(|id| !encodings.contains(&id.as_str())).collect();
+    let known = known.map(|(id, _)| id).filter(|id| !ONLY_IN_FILES.contains(&id.as_str()));
+    let missing: Vec<_> = known.filter(|id| !encodings.contains(&id.as_str())).collect();
     assert!(missing.is_empty(), "encodings without a tree: {missing:?}");
     let bytes = |_: &Session, tree: &Golden| tree.tree.clone();
     each_failure_with_each_tree("decoders", &trees, bytes, |session, tree| decode(session, tree));

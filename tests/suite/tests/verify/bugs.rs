@@ -117,7 +117,7 @@ fn plugin_without_bugs_passes_every_case() {
     // Every case must run, and at least one injected bug must be listed for it.
     for case in report["cases"].as_array().unwrap() {
         let name = case["name"].as_str().unwrap();
-        assert!(passed(&report, name) || (name == ON_CUDA && !has_cuda), "{name} did not run");
+        assert!(passed(&report, name) || (name == ON_CUDA && !has_cuda), "{name} did not run: {case}");
         assert!(INJECTED_BUGS.iter().any(|(_, case, _)| *case == name), "{name} has no bug");
     }
 }
