@@ -56,7 +56,12 @@ fn vortex_file_plugin_passes_every_case() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verify/sample.vortex");
     let run = ["hostile.samples", "hostile.bytes"];
     let file = file.to_str().unwrap();
-    assert_passes_with(&built_file("libcrossdock_vortex_file_plugin.so"), &["--sample", file], &["hostile.samples"], &run);
+    assert_passes_with(
+        &built_file("libcrossdock_vortex_file_plugin.so"),
+        &["--sample", file],
+        &["hostile.samples"],
+        &run,
+    );
 }
 
 /// The cases that must run for plugins with encodings.
@@ -74,7 +79,12 @@ fn encodings_plugin_passes_every_case() {
     let folder = tempfile::tempdir().unwrap();
     let tree = sample(folder.path(), "sample.cdenc", sample_tree());
     let run = [&DECODING[..], &["calls.cancelled_decode", "hostile.samples", "hostile.bytes"]].concat();
-    assert_passes_with(&built_file("libcrossdock_encodings_plugin.so"), &["--sample", &tree], &["memory.device"], &run);
+    assert_passes_with(
+        &built_file("libcrossdock_encodings_plugin.so"),
+        &["--sample", &tree],
+        &["memory.device"],
+        &run,
+    );
 }
 
 #[test]
