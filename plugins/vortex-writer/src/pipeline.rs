@@ -1,0 +1,181 @@
+//! Drives the crate's writer.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use crossdock_plugin_api::{Call, Error, Result, Sink, Tasks};
+use futures::FutureExt;
+use futures::channel::mpsc::{Sender, channel};
+use futures::future::BoxFuture;
+use vortex::VortexSessionDefault;
+use vortex::array::stream::ArrayStreamAdapter;
+use vortex::array::{ArrayRef, ExecutionCtx};
+use vortex::buffer::ByteBuffer;
+use vortex::compressor::BtrBlocksCompressorBuilder;
+use vortex::dtype::DType;
+use vortex::error::VortexResult;
+use vortex::file::{VortexWriteOptions, WriteOptionsSessionExt, WriteStrategyBuilder, WriteSummary};
+use vortex::io::runtime::{Executor, Handle};
+use vortex::io::session::RuntimeSessionExt;
+use vortex::layout::BufferedBytesTracker;
+use vortex::session::VortexSession;
+
+use crate::error::{of_writer, text_of};
+use crate::executor::Queue;
+use crate::settings::Compression;
+use crate::sink::{HostSink, SinkError};
+
+/// The crate's session, and the queue of its futures and jobs. The session refers to the queue
+/// weakly.
+pub struct Runtime {
+    pub session: VortexSession,
+    queue: Arc<Queue>,
+}
+
+impl Runtime {
+    pub fn new() -> Self {
+        let queue = Arc::new(Queue::default());
+        let executor: Arc<dyn Executor> = queue.clone();
+        let session = VortexSession::default().with_handle(Handle::new(Arc::downgrade(&executor)));
+        Self { session, queue }
+    }
+}
+
+/// The writer of one file.
+pub struct Pipeline {
+    // Fields are dropped in this order. Futures must be dropped before the queue that they use.
+    file: BoxFuture<'static, VortexResult<WriteSummary>>,
+    input: Option<Sender<VortexResult<ArrayRef>>>,
+    /// Whether `file` can continue.
+    woken: Arc<Woken>,
+    buffered: BufferedBytesTracker,
+    sink_error: SinkError,
+    tasks: Tasks,
+    runtime: Runtime,
+}
+
+impl Pipeline {
+    /// Begins a file for arrays of the type `dtype`. `metadata` are pairs that the file stores.
+    pub fn new(
+        runtime: Runtime,
+        dtype: DType,
+        compression: Compression,
+        metadata: Vec<(String, ByteBuffer)>,
+        sink: Sink,
+        tasks: &Tasks,
+    ) -> Self {
+        let options = options(&runtime.session, compression).with_metadata_segments(metadata);
+        let buffered = options.buffered_bytes_tracker();
+        let sink_error = SinkError::default();
+        let (input, arrays) = channel(0);
+        let sink = HostSink { sink, error: sink_error.clone() };
+        let file = options.write(sink, ArrayStreamAdapter::new(dtype, arrays)).boxed();
+        let woken = Arc::new(Woken(AtomicBool::new(true)));
+        Self { file, input: Some(input), woken, buffered, sink_error, tasks: tasks.clone(), runtime }
+    }
+
+    /// The crate's session.
+    pub fn session(&self) -> &VortexSession {
+        &self.runtime.session
+    }
+
+    /// The number of bytes that the writer keeps until it receives more rows.
+    pub fn buffered_bytes(&self) -> u64 {
+        self.buffered.buffered_bytes()
+    }
+
+    /// Writes the rows of an array, except for those that the writer keeps to fill a chunk.
+    ///
+    /// # Errors
+    /// Cancelled, the error of the sink, or internal if the crate's writer fails.
+    pub fn push(&mut self, call: &Call<'_>, array: ArrayRef) -> Result<()> {
+        let input = self.input.as_mut().ok_or_else(|| Error::internal("the input has ended"))?;
+        input.try_send(Ok(array)).map_err(|error| {
+            let why = if error.is_full() { "has not read the last batch" } else { "reads no batch any more" };
+            Error::internal(format!("the writer of the crate vortex {why}"))
+        })?;
+        match self.run(call)? {
+            None => Ok(()),
+            Some(_) => Err(Error::internal("the writer of the crate vortex ended before its input")),
+        }
+    }
+
+    /// Writes the rest of the file.
+    ///
+    /// # Errors
+    /// The errors of [`Self::push`].
+    pub fn finish(&mut self, call: &Call<'_>) -> Result<()> {
+        self.input = None;
+        match self.run(call)? {
+            Some(_) => Ok(()),
+            None => Err(Error::internal("the writer of the crate vortex waits, but its input has ended")),
+        }
+    }
+
+    /// Runs everything that can run. So the memory in use between two calls does not depend on the
+    /// number of batches. Returns the summary when the file is complete.
+    fn run(&mut self, call: &Call<'_>) -> Result<Option<WriteSummary>> {
+        loop {
+            call.check_cancelled()?;
+            if self.woken.0.swap(false, Ordering::AcqRel) {
+                if let Some(summary) = self.poll_file()? {
+                    return Ok(Some(summary));
+                }
+            } else if !self.runtime.queue.run_future() {
+                let jobs = self.runtime.queue.take_jobs();
+                if jobs.is_empty() {
+                    return Ok(None);
+                }
+                let run = |job: crate::executor::Job| {
+                    move || {
+                        job();
+                        Ok(())
+                    }
+                };
+                self.tasks.start(jobs.into_iter().map(run))?.wait(|| call.check_cancelled())?;
+            }
+        }
+    }
+
+    fn poll_file(&mut self) -> Result<Option<WriteSummary>> {
+        let waker = Waker::from(self.woken.clone());
+        match Pin::new(&mut self.file).poll(&mut Context::from_waker(&waker)) {
+            Poll::Pending => Ok(None),
+            Poll::Ready(Ok(summary)) => Ok(Some(summary)),
+            Poll::Ready(Err(error)) => Err(self.sink_error.take().unwrap_or_else(|| of_writer(&error))),
+        }
+    }
+}
+
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+fn options(session: &VortexSession, compression: Compression) -> VortexWriteOptions {
+    let strategy = WriteStrategyBuilder::from_session(session);
+    let strategy = match compression {
+        Compression::Default => strategy,
+        Compression::Compact => {
+            strategy.with_btrblocks_builder(BtrBlocksCompressorBuilder::from_session(session).with_compact())
+        }
+        Compression::None => {
+            strategy.with_compressor(|chunk: &ArrayRef, _: &mut ExecutionCtx| Ok(chunk.clone()))
+        }
+    };
+    session.write_options().with_strategy(strategy.build())
+}
+
+/// Whether a file can store these pairs, and otherwise why it cannot.
+pub fn check_metadata(
+    session: &VortexSession,
+    pairs: &[(String, ByteBuffer)],
+) -> std::result::Result<(), String> {
+    let options = session.write_options().with_metadata_segments(pairs.iter().cloned());
+    options.validate_metadata().map_err(|error| text_of(&error))
+}

@@ -1,0 +1,146 @@
+//! Writes batches to a file.
+
+use arrow_schema::{Schema, SchemaRef};
+use crossdock_arrays::{DeviceBatch, Level, call_stream, import_batch, validate};
+use crossdock_memory::{BufferMut, Memory, Stream};
+use crossdock_plugin_api::{BatchWriter, Call, Capsule, Device, Host, Owned, Result, Sink, Tasks, abi};
+use vortex::buffer::ByteBuffer;
+
+use crate::convert::Table;
+use crate::pipeline::{Pipeline, Runtime, check_metadata};
+use crate::settings::Compression;
+use crate::types::plain_fields;
+
+/// The number of rows of the writer's smallest unit. Parts of a batch are multiples of it.
+const BLOCK_ROWS: usize = 8192;
+/// The maximum size of a part of a batch, if one block of rows is smaller.
+const PART_BYTES: u64 = 16 << 20;
+/// The part of the memory limit that a part of a batch may use.
+const LIMIT_PARTS: u64 = 32;
+/// The memory that the crate allocates while it writes a part, as a multiple of the part's size:
+/// the values in their canonical encoding, in larger chunks, and compressed.
+const COPIES: u64 = 3;
+
+/// Writes batches of one schema.
+pub struct Writer {
+    pipeline: Pipeline,
+    table: Table,
+    schema: SchemaRef,
+    host: Host,
+    memory: Memory,
+    part_bytes: u64,
+    /// Memory of the host of the size that the crate allocates. It is not used. It makes the
+    /// crate's memory count against the session's budget.
+    reserved: Option<BufferMut>,
+    has_warned: bool,
+}
+
+impl Writer {
+    /// Begins a file.
+    ///
+    /// # Errors
+    /// Unsupported if Vortex has no type for a column.
+    pub fn begin(
+        call: &Call<'_>,
+        schema: Schema,
+        compression: Compression,
+        sink: Sink,
+        host: &Host,
+        memory: &Memory,
+        tasks: &Tasks,
+    ) -> Result<Self> {
+        call.check_cancelled()?;
+        let (fields, with_metadata) = plain_fields(schema.fields())?;
+        let runtime = Runtime::new();
+        let table = Table::new(&fields, &runtime.session)?;
+        if !with_metadata.is_empty() {
+            let columns = with_metadata.join("', '");
+            let text =
+                format!("a Vortex file cannot store the metadata of fields; dropped: those of '{columns}'");
+            host.log(abi::LOG_WARN, &text);
+        }
+        let pairs = schema.metadata().iter();
+        let mut pairs: Vec<_> =
+            pairs.map(|(key, value)| (key.to_string(), ByteBuffer::copy_from(value.as_bytes()))).collect();
+        if let Err(why) = check_metadata(&runtime.session, &pairs) {
+            host.log(abi::LOG_WARN, &format!("the metadata of the schema are dropped: {why}"));
+            pairs.clear();
+        }
+        let limit = host.session().map_or(0, |session| session.memory_limit_bytes);
+        let part_bytes = if limit == 0 { PART_BYTES } else { PART_BYTES.min(limit / LIMIT_PARTS) };
+        Ok(Self {
+            pipeline: Pipeline::new(runtime, table.dtype.clone(), compression, pairs, sink, tasks),
+            table,
+            schema: schema.into(),
+            host: host.clone(),
+            memory: memory.clone(),
+            part_bytes,
+            reserved: None,
+            has_warned: false,
+        })
+    }
+
+    /// Counts `bytes` against the session's budget.
+    fn reserve(&mut self, bytes: u64, stream: &Stream) -> Result<()> {
+        if self.reserved.as_ref().is_some_and(|reserved| reserved.len() as u64 >= bytes) {
+            return Ok(());
+        }
+        self.reserved = None;
+        let reserved = self.memory.alloc(stream, usize::try_from(bytes).unwrap_or(usize::MAX));
+        let what =
+            "memory for the writer of the crate vortex: write smaller batches, or raise the memory limit";
+        self.reserved = Some(reserved.map_err(|error| error.context(what))?);
+        Ok(())
+    }
+}
+
+impl BatchWriter for Writer {
+    fn write(&mut self, call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<Vec<Capsule>> {
+        call.check_cancelled()?;
+        let mut batch = import_batch(batch, &self.schema, &self.memory)?;
+        if !batch.metadata().is_empty() && !std::mem::replace(&mut self.has_warned, true) {
+            self.host
+                .log(abi::LOG_WARN, "a Vortex file cannot store the metadata of batches, which are dropped");
+        }
+        let stream = call_stream(&self.memory, call, Device::CPU)?;
+        batch.resolve_sizes(&stream)?;
+        // The crates arrow and vortex rely on the contents of buffers without checks.
+        validate(&batch, Level::Full, &stream)?;
+        let (part_rows, part_bytes) = part_size(batch.len(), batch.buffer_bytes(), self.part_bytes);
+        for begin in (0..batch.len()).step_by(part_rows) {
+            let part: DeviceBatch = batch.slice(begin, part_rows.min(batch.len() - begin))?;
+            let kept = self.pipeline.buffered_bytes();
+            self.reserve(kept.saturating_add(part_bytes.saturating_mul(COPIES)), &stream)?;
+            let array = self.table.array(&part, self.pipeline.session(), &stream)?;
+            self.pipeline.push(call, array)?;
+        }
+        Ok(Vec::new())
+    }
+
+    fn finish(&mut self, call: &Call<'_>) -> Result<Vec<Capsule>> {
+        self.pipeline.finish(call)?;
+        self.reserved = None;
+        Ok(Vec::new())
+    }
+}
+
+/// The number of rows of a part of a batch, and its estimated size in bytes.
+fn part_size(rows: usize, bytes: u64, max_bytes: u64) -> (usize, u64) {
+    let row_bytes = bytes / (rows as u64).max(1) + 1;
+    let blocks = usize::try_from(max_bytes / row_bytes).unwrap_or(usize::MAX) / BLOCK_ROWS;
+    let part_rows = blocks.max(1).saturating_mul(BLOCK_ROWS);
+    (part_rows, row_bytes.saturating_mul(part_rows.min(rows) as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_multiples_of_a_block() {
+        assert_eq!(part_size(100, 800, 1 << 20), (14 * BLOCK_ROWS, 900));
+        assert_eq!(part_size(1 << 20, 8 << 20, 1 << 20), (14 * BLOCK_ROWS, 9 * 14 * BLOCK_ROWS as u64));
+        assert_eq!(part_size(10, 1 << 30, 1 << 20).0, BLOCK_ROWS, "rows larger than the limit");
+        assert_eq!(part_size(0, 0, 1 << 20).1, 0);
+    }
+}
