@@ -24,13 +24,21 @@ pub struct Child {
     len: Option<usize>,
     /// Whether the type may be nullable although `field` is not.
     may_be_nullable: bool,
+    /// Whether the items of a list may be nullable although those of `field` are not.
+    items_may_be_nullable: bool,
 }
 
 impl Child {
     /// A child whose nullability is that of `field`.
     pub fn new(role: impl Into<Cow<'static, str>>, field: &Field, len: usize) -> Self {
         let field = field.clone().with_name("");
-        Self { role: role.into(), field, len: Some(len), may_be_nullable: false }
+        Self {
+            role: role.into(),
+            field,
+            len: Some(len),
+            may_be_nullable: false,
+            items_may_be_nullable: false,
+        }
     }
 
     /// A child without nulls.
@@ -47,7 +55,25 @@ impl Child {
         len: usize,
     ) -> Self {
         let field = Field::new("", data_type, nullable);
-        Self { role: role.into(), field, len: Some(len), may_be_nullable: true }
+        Self { role: role.into(), field, len: Some(len), may_be_nullable: true, items_may_be_nullable: false }
+    }
+
+    /// The same child, a list, whose items may have a nullable type. The parent rejects nulls when it
+    /// is decoded.
+    pub fn with_nullable_items(self) -> Self {
+        Self { items_may_be_nullable: true, ..self }
+    }
+
+    /// The type that a node must have.
+    fn expected<'a>(&'a self, node: &'a Node<'_>) -> &'a DataType {
+        match (self.field.data_type(), node.data_type()) {
+            (DataType::List(expected), actual @ DataType::List(items))
+                if self.items_may_be_nullable && items.data_type().equals_datatype(expected.data_type()) =>
+            {
+                actual
+            }
+            (expected, _) => expected,
+        }
     }
 
     /// The same child, whose length does not follow from its parent.
@@ -90,7 +116,7 @@ impl Children {
             let node = Node::new(raw)?;
             let len = child.len.unwrap_or(node.len);
             if child.may_be_nullable {
-                node.expect(child.field.data_type(), len, &child.role)?;
+                node.expect(child.expected(&node), len, &child.role)?;
             } else {
                 node.expect_field(&child.field, len, &child.role)?;
             }

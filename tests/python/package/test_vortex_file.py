@@ -64,18 +64,6 @@ def test_golden_file_has_the_values_that_were_written(session, path):
         assert got[name].cast(expected[name].type).combine_chunks().equals(expected[name].combine_chunks()), name
 
 
-@pytest.mark.parametrize("plugins", ["vortex-file", "encodings", "vortex-file,encodings"])
-def test_isolated_plugins_read_the_same_table(run, tmp_path, plugins):
-    path, alone, isolated = GOLDEN / "0.93.0-compact.vortex", tmp_path / "alone.arrow", tmp_path / "isolated.arrow"
-    done = run("convert", path, alone, "--quiet")
-    assert done.returncode == 0, done.stderr
-    done = run("convert", path, isolated, "--quiet", f"--isolate={plugins}")
-    if b"this system cannot" in done.stderr:
-        pytest.skip(done.stderr.decode().strip())
-    assert done.returncode == 0, done.stderr
-    assert isolated.read_bytes() == alone.read_bytes()
-
-
 def test_array_that_is_no_table_is_one_column_without_a_name(session, tmp_path):
     path = str(tmp_path / "root.vortex")
     vx.io.write(vx.array([1, None, 3]), path)

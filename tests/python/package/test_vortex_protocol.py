@@ -218,11 +218,13 @@ def test_error_for_lazy_array_advises_to_call_to_arrow_array(session):
 
 def test_error_for_scan_of_a_file_names_the_plugin_for_files(session, tmp_path):
     path = str(tmp_path / "numbers.vortex")
-    vx.io.write(pa.table({"a": np.arange(100_000)}), path)
-    batch = next(vx.open(path).scan(batch_size=1000))
+    values = np.where(np.arange(100_000) % 100 == 7, 1.1e-7, np.arange(100_000) / 100)
+    vx.io.write(pa.table({"a": values}), path)
+    batches = vx.open(path).scan(batch_size=1000)
     with pytest.raises(cd.UsageError, match=r"Session\.read or Session\.scan \(plugin vortex-file\)"):
-        session.from_vortex(batch)
-    assert session.read(path).to_pyarrow().to_pydict() == {"a": list(range(100_000))}
+        for batch in batches:
+            session.from_vortex(batch)
+    assert session.read(path).to_pyarrow().to_pydict() == {"a": values.tolist()}
 
 
 def test_keyboard_interrupt_of_producer_is_raised_unchanged(session):

@@ -156,7 +156,8 @@ fn map_children(node: &Node<'_>) -> Result<Children> {
         return Err(node.wrong(format_args!("the type is {}, expected a map", node.data_type())));
     };
     let lists = DataType::List(entries.clone());
-    Ok(Children::new([Child::with_nulls("entries", lists, node.is_nullable(), node.len)]))
+    let child = Child::with_nulls("entries", lists, node.is_nullable(), node.len);
+    Ok(Children::new([child.with_nullable_items()]))
 }
 
 fn map(job: &Job<'_>) -> Result<DeviceArray> {
