@@ -58,8 +58,8 @@ impl Child {
         Self { role: role.into(), field, len: Some(len), may_be_nullable: true, items_may_be_nullable: false }
     }
 
-    /// The same child, a list, whose items may have a nullable type. The parent rejects nulls when it
-    /// is decoded.
+    /// The same child, a list, whose items may have a nullable type. The parent rejects nulls when
+    /// it is decoded.
     pub fn with_nullable_items(self) -> Self {
         Self { items_may_be_nullable: true, ..self }
     }
