@@ -22,7 +22,7 @@ use vortex::io::session::RuntimeSessionExt;
 use vortex::layout::BufferedBytesTracker;
 use vortex::session::VortexSession;
 
-use crate::error::{of_writer, text_of};
+use crate::error::{guarded, of_batch, text_of};
 use crate::executor::Queue;
 use crate::settings::Compression;
 use crate::sink::{HostSink, SinkError};
@@ -52,6 +52,7 @@ pub struct Pipeline {
     woken: Arc<Woken>,
     buffered: BufferedBytesTracker,
     sink_error: SinkError,
+    has_crate_failed: bool,
     tasks: Tasks,
     runtime: Runtime,
 }
@@ -73,7 +74,16 @@ impl Pipeline {
         let sink = HostSink { sink, error: sink_error.clone() };
         let file = options.write(sink, ArrayStreamAdapter::new(dtype, arrays)).boxed();
         let woken = Arc::new(Woken(AtomicBool::new(true)));
-        Self { file, input: Some(input), woken, buffered, sink_error, tasks: tasks.clone(), runtime }
+        Self {
+            file,
+            input: Some(input),
+            woken,
+            buffered,
+            sink_error,
+            has_crate_failed: false,
+            tasks: tasks.clone(),
+            runtime,
+        }
     }
 
     /// The crate's session.
@@ -86,10 +96,15 @@ impl Pipeline {
         self.buffered.buffered_bytes()
     }
 
+    /// Whether the last error is an error of the crate, for example because of a value.
+    pub fn has_crate_failed(&self) -> bool {
+        self.has_crate_failed
+    }
+
     /// Writes the rows of an array, except for those that the writer keeps to fill a chunk.
     ///
     /// # Errors
-    /// Cancelled, the error of the sink, or internal if the crate's writer fails.
+    /// Cancelled, the error of the sink, or unsupported if the crate rejects a value.
     pub fn push(&mut self, call: &Call<'_>, array: ArrayRef) -> Result<()> {
         let input = self.input.as_mut().ok_or_else(|| Error::internal("the input has ended"))?;
         input.try_send(Ok(array)).map_err(|error| {
@@ -141,11 +156,17 @@ impl Pipeline {
 
     fn poll_file(&mut self) -> Result<Option<WriteSummary>> {
         let waker = Waker::from(self.woken.clone());
-        match Pin::new(&mut self.file).poll(&mut Context::from_waker(&waker)) {
+        let file = Pin::new(&mut self.file);
+        // Panics in futures and jobs continue here, because the crate passes them on.
+        let polled = guarded(|| match file.poll(&mut Context::from_waker(&waker)) {
             Poll::Pending => Ok(None),
-            Poll::Ready(Ok(summary)) => Ok(Some(summary)),
-            Poll::Ready(Err(error)) => Err(self.sink_error.take().unwrap_or_else(|| of_writer(&error))),
-        }
+            Poll::Ready(result) => result.map(Some).map_err(|error| of_batch(&error)),
+        });
+        polled.map_err(|error| {
+            let of_sink = self.sink_error.take();
+            self.has_crate_failed = of_sink.is_none();
+            of_sink.unwrap_or(error)
+        })
     }
 }
 

@@ -3,10 +3,14 @@
 use arrow_schema::{Schema, SchemaRef};
 use crossdock_arrays::{DeviceBatch, Level, call_stream, import_batch, validate};
 use crossdock_memory::{BufferMut, Memory, Stream};
-use crossdock_plugin_api::{BatchWriter, Call, Capsule, Device, Host, Owned, Result, Sink, Tasks, abi};
+use crossdock_plugin_api::{
+    BatchWriter, Call, Capsule, Device, Error, Host, Owned, Result, Sink, Tasks, abi,
+};
+use vortex::array::ArrayRef;
 use vortex::buffer::ByteBuffer;
 
 use crate::convert::Table;
+use crate::error::guarded;
 use crate::pipeline::{Pipeline, Runtime, check_metadata};
 use crate::settings::Compression;
 use crate::types::plain_fields;
@@ -17,6 +21,9 @@ const BLOCK_ROWS: usize = 8192;
 const PART_BYTES: u64 = 16 << 20;
 /// The part of the memory limit that a part of a batch may use.
 const LIMIT_PARTS: u64 = 32;
+/// The maximum size of the values of a column that the crate keeps uncompressed until a chunk is
+/// full.
+const CHUNK_BYTES: u64 = 1 << 20;
 /// The memory that the crate allocates while it writes a part, as a multiple of the part's size:
 /// the values in their canonical encoding, in larger chunks, and compressed.
 const COPIES: u64 = 3;
@@ -29,6 +36,10 @@ pub struct Writer {
     host: Host,
     memory: Memory,
     part_bytes: u64,
+    /// The last part. The crate looks at some of its values only when more rows follow.
+    last: Option<ArrayRef>,
+    /// The estimated size of all rows so far.
+    written_bytes: u64,
     /// Memory of the host of the size that the crate allocates. It is not used. It makes the
     /// crate's memory count against the session's budget.
     reserved: Option<BufferMut>,
@@ -52,7 +63,7 @@ impl Writer {
         call.check_cancelled()?;
         let (fields, with_metadata) = plain_fields(schema.fields())?;
         let runtime = Runtime::new();
-        let table = Table::new(&fields, &runtime.session)?;
+        let table = guarded(|| Table::new(&fields, &runtime.session))?;
         if !with_metadata.is_empty() {
             let columns = with_metadata.join("', '");
             let text =
@@ -69,19 +80,33 @@ impl Writer {
         let limit = host.session().map_or(0, |session| session.memory_limit_bytes);
         let part_bytes = if limit == 0 { PART_BYTES } else { PART_BYTES.min(limit / LIMIT_PARTS) };
         Ok(Self {
-            pipeline: Pipeline::new(runtime, table.dtype.clone(), compression, pairs, sink, tasks),
+            pipeline: Pipeline::new(runtime, table.dtype(), compression, pairs, sink, tasks),
             table,
             schema: schema.into(),
             host: host.clone(),
             memory: memory.clone(),
             part_bytes,
+            last: None,
+            written_bytes: 0,
             reserved: None,
             has_warned: false,
         })
     }
 
-    /// Counts `bytes` against the session's budget.
-    fn reserve(&mut self, bytes: u64, stream: &Stream) -> Result<()> {
+    /// Adds the name of a column to an error of the crate, if the column can be found. `current` is
+    /// the part that was being written.
+    fn explain(&self, current: Option<&ArrayRef>, error: Error) -> Error {
+        let parts = self.last.iter().chain(current);
+        let column = parts.filter(|_| self.pipeline.has_crate_failed());
+        column.fold(error, |error, part| self.table.explain(part, self.pipeline.session()).unwrap_or(error))
+    }
+
+    /// Counts the memory of the crate during the next part against the session's budget.
+    fn reserve(&mut self, part_bytes: u64, stream: &Stream) -> Result<()> {
+        let columns = self.schema.fields().len() as u64;
+        let chunks = self.written_bytes.min(columns.saturating_mul(CHUNK_BYTES));
+        let kept = self.pipeline.buffered_bytes().saturating_add(chunks);
+        let bytes = kept.saturating_add(part_bytes.saturating_mul(COPIES));
         if self.reserved.as_ref().is_some_and(|reserved| reserved.len() as u64 >= bytes) {
             return Ok(());
         }
@@ -109,16 +134,19 @@ impl BatchWriter for Writer {
         let (part_rows, part_bytes) = part_size(batch.len(), batch.buffer_bytes(), self.part_bytes);
         for begin in (0..batch.len()).step_by(part_rows) {
             let part: DeviceBatch = batch.slice(begin, part_rows.min(batch.len() - begin))?;
-            let kept = self.pipeline.buffered_bytes();
-            self.reserve(kept.saturating_add(part_bytes.saturating_mul(COPIES)), &stream)?;
-            let array = self.table.array(&part, self.pipeline.session(), &stream)?;
-            self.pipeline.push(call, array)?;
+            self.reserve(part_bytes, &stream)?;
+            let array = guarded(|| self.table.array(&part, self.pipeline.session(), &stream))?;
+            let pushed = self.pipeline.push(call, array.clone());
+            pushed.map_err(|error| self.explain(Some(&array), error))?;
+            self.last = Some(array);
+            self.written_bytes = self.written_bytes.saturating_add(part_bytes);
         }
         Ok(Vec::new())
     }
 
     fn finish(&mut self, call: &Call<'_>) -> Result<Vec<Capsule>> {
-        self.pipeline.finish(call)?;
+        let finished = self.pipeline.finish(call);
+        finished.map_err(|error| self.explain(None, error))?;
         self.reserved = None;
         Ok(Vec::new())
     }

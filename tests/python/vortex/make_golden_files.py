@@ -1,5 +1,5 @@
 """Writes the golden Vortex files. Run it with each version of vortex-data whose files must stay readable:
-`PYTHONPATH=tests/python/package python tests/python/vortex/make_golden_files.py [--table]`."""
+`PYTHONPATH=tests/python python tests/python/vortex/make_golden_files.py [--table]`."""
 
 import sys
 from importlib.metadata import version

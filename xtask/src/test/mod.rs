@@ -10,11 +10,13 @@ mod python;
 mod rust;
 mod sample;
 mod schedule;
+mod separate;
 pub mod sim_cuda;
 mod skew;
 mod step;
 mod steps;
 mod stream;
+mod vortex_writer;
 
 use crate::cargo::Workspace;
 use anyhow::Result;

@@ -35,6 +35,8 @@ pub enum Step {
     Skew,
     /// The plugin object-store, against servers on this machine
     ObjectStore,
+    /// The plugin vortex-writer, whose files vortex-data and vortex-file read
+    VortexWriter,
     /// A build of the wheel, which is installed in an empty environment and run
     Wheel,
     /// Fuzz targets, 20 s each, if there is a nightly toolchain: cargo xtask fuzz
@@ -58,7 +60,7 @@ impl Step {
     pub fn needs(self) -> &'static [Self] {
         match self {
             Self::Rust | Self::SimCuda | Self::Skew => &[Self::Build],
-            Self::Python | Self::ObjectStore => &[Self::Build, Self::Venv],
+            Self::Python | Self::ObjectStore | Self::VortexWriter => &[Self::Build, Self::Venv],
             Self::Wheel | Self::Asan => &[Self::Venv],
             _ => &[],
         }
@@ -91,6 +93,7 @@ impl Step {
             Self::Mutants => Some("target/mutants"),
             Self::Skew => Some("target/skew"),
             Self::ObjectStore => Some("target/object-store"),
+            Self::VortexWriter => Some("target/vortex-writer"),
             _ => None,
         }
     }
@@ -113,6 +116,7 @@ impl Step {
             Self::StableAbi => (40, 40),
             Self::Skew => (200, 200),
             Self::ObjectStore => (10, 300),
+            Self::VortexWriter => (10, 900),
             Self::Wheel => (80, 80),
             Self::Fuzz => (420, 420),
             Self::Mutants => (10, 600),

@@ -1,7 +1,10 @@
 //! Runs the steps.
 
 use super::step::Step;
-use super::{Outcome, Run, asan, deny, fuzz, mutants, object_store, python, rust, sim_cuda, skew, stream};
+use super::{
+    Outcome, Run, asan, deny, fuzz, mutants, object_store, python, rust, sim_cuda, skew, stream,
+    vortex_writer,
+};
 use crate::cargo::cargo;
 use crate::kernels;
 use crate::programs::TARGETS;
@@ -56,6 +59,10 @@ pub fn run(step: Step, run: &Run<'_>) -> Result<Outcome> {
             "the plugin object-store has many dependencies, and is tested with --all".to_owned(),
         )),
         Step::ObjectStore => object_store::run(run),
+        Step::VortexWriter if run.tier.is_short() => Ok(Outcome::Skipped(
+            "the plugin vortex-writer has many dependencies, and is tested with --all".to_owned(),
+        )),
+        Step::VortexWriter => vortex_writer::run(run),
         Step::Wheel => Ok(Outcome::check(python::wheel(run.workspace))),
         Step::Asan => asan::run(run),
         Step::Fuzz => fuzz::run(run),
