@@ -935,6 +935,25 @@ typedef struct crossdock_encoded_array {
  * is truncated to the node's width, or extended to it: signed integers by the sign, unsigned
  * integers by zeros. Value i is null if it is null in the child. */
 #define CROSSDOCK_OP_CAST 14u
+/* Source: out[i] = the sum, over this operator and the OP_TERM operators that follow it, of value i
+ * of child `index` times `a`. A program has at most 4 terms. The children have integers of 1, 2, 4
+ * or 8 bytes, `a` is less than 2^60, and words have 8 bytes. Value i is null if it is null in the
+ * child of the first term. The other children have no nulls. It is an error if a sum of a valid
+ * value does not fit into a signed integer of 8 bytes. Only OP_VALIDITY may follow. */
+#define CROSSDOCK_OP_TERM 15u
+/* Source: joins left and right parts to words of 4 or 8 bytes. `index` has four bytes, from the
+ * lowest: the child with the codes of the left parts (unsigned integers of 2 bytes), the child with
+ * the right parts (values of the node's width, without nulls), the number r of bits of a right part (at least
+ * 1, and less than the bits of a word), and the number of left parts (at most 8). The left parts
+ * have 16 bits each; the first is in the lowest bits of `a`, the fifth in the lowest bits of `b`.
+ * out[i] = left_parts[codes[i]] << r | the r lowest bits of rights[i]. A left part has at most as
+ * many bits as a word beyond r. Value i is null if codes[i] is null. Only OP_PATCH_LEFT and
+ * OP_VALIDITY may follow. */
+#define CROSSDOCK_OP_JOIN 16u
+/* Step after OP_JOIN: replaces the left part of out[indices[j] - b] by lefts[j] for each j, where
+ * indices is child `index` (ascending integers) and lefts is child `a` (unsigned integers of 2
+ * bytes); neither has nulls. */
+#define CROSSDOCK_OP_PATCH_LEFT 17u
 #define CROSSDOCK_MAX_OPERATORS 32
 
 /* An operator. */

@@ -91,6 +91,9 @@ pub const OP_SCALE: u32 = 11;
 pub const OP_PATCH: u32 = 12;
 pub const OP_VALIDITY: u32 = 13;
 pub const OP_CAST: u32 = 14;
+pub const OP_TERM: u32 = 15;
+pub const OP_JOIN: u32 = 16;
+pub const OP_PATCH_LEFT: u32 = 17;
 pub const MAX_OPERATORS: usize = 32;
 
 pub const KERNEL_MANY_ARGS: u32 = 1;

@@ -76,6 +76,38 @@ pub enum Operator {
     /// Source: reads the integers of a child, including its nulls, and converts them to the width
     /// of the node's values.
     Cast(u32),
+    /// Source: a term of the sum `out[i] = child[i] * factor + ...`. The other terms follow it. The
+    /// nulls are those of the first term.
+    Term {
+        /// The index of the child, which contains integers.
+        child: u32,
+        /// The factor, which is less than 2^60.
+        factor: u64,
+    },
+    /// Source: `out[i] = lefts[codes[i]] << right_bits | rights[i]`, with only the lowest
+    /// `right_bits` bits of `rights[i]`.
+    Join {
+        /// The index of the child that contains the codes, which have 2 bytes.
+        codes: u8,
+        /// The index of the child that contains the right parts.
+        rights: u8,
+        /// The number of bits of a right part.
+        right_bits: u8,
+        /// The number of left parts, at most 8.
+        n_lefts: u8,
+        /// The left parts. Those beyond their number are 0.
+        lefts: [u16; 8],
+    },
+    /// Step after [`Join`](Self::Join): replaces the left part of `out[indices[j] - first]` by
+    /// `lefts[j]` for each `j`.
+    PatchLeft {
+        /// The index of the child that contains the indices, which ascend.
+        indices: u32,
+        /// The index of the child that contains the left parts, which have 2 bytes.
+        lefts: u32,
+        /// The number that is subtracted from each index.
+        first: u64,
+    },
 }
 
 impl Operator {
@@ -96,6 +128,15 @@ impl Operator {
             Self::Patch { indices, values, first } => (abi::OP_PATCH, indices, values.into(), first),
             Self::Validity(child) => (abi::OP_VALIDITY, child, 0, 0),
             Self::Cast(child) => (abi::OP_CAST, child, 0, 0),
+            Self::Term { child, factor } => (abi::OP_TERM, child, factor, 0),
+            Self::Join { codes, rights, right_bits, n_lefts, lefts: [l0, l1, l2, l3, l4, l5, l6, l7] } => {
+                let pack = |lefts: [u16; 4]| {
+                    lefts.into_iter().rev().fold(0, |word, left| word << 16 | u64::from(left))
+                };
+                let index = u32::from_le_bytes([codes, rights, right_bits, n_lefts]);
+                (abi::OP_JOIN, index, pack([l0, l1, l2, l3]), pack([l4, l5, l6, l7]))
+            }
+            Self::PatchLeft { indices, lefts, first } => (abi::OP_PATCH_LEFT, indices, lefts.into(), first),
         };
         abi::Operator { code, index, a, b }
     }
@@ -105,6 +146,9 @@ impl Operator {
     pub fn from_raw(raw: abi::Operator) -> Option<Self> {
         let abi::Operator { index, a, b, .. } = raw;
         let values = u32::try_from(a).unwrap_or(u32::MAX);
+        let [codes, rights, right_bits, n_lefts] = index.to_le_bytes();
+        let words = u128::from(b) << 64 | u128::from(a);
+        let lefts = std::array::from_fn(|i| (words >> (16 * i)) as u16);
         let operators = [
             Self::Load { buffer: index, at: a },
             Self::Unpack { buffer: index, bits: a, first: b },
@@ -120,6 +164,9 @@ impl Operator {
             Self::Patch { indices: index, values, first: b },
             Self::Validity(index),
             Self::Cast(index),
+            Self::Term { child: index, factor: a },
+            Self::Join { codes, rights, right_bits, n_lefts, lefts },
+            Self::PatchLeft { indices: index, lefts: values, first: b },
         ];
         let fields = |raw: abi::Operator| (raw.code, raw.index, raw.a, raw.b);
         operators.into_iter().find(|operator| fields(operator.raw()) == fields(raw))

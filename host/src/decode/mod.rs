@@ -4,12 +4,15 @@
 //! The tree is walked twice, without recursion. The first walk goes from parents to children: it
 //! finds each node's plugin, checks the node, and plans it. Nothing is allocated before every node
 //! is planned. The second walk decodes children before parents, and checks each result against its
-//! node.
+//! node. On a device, the programs of nodes that do not depend on each other run at the same time,
+//! because the launch of a kernel takes longer than the decoding of a few thousand values.
 
+mod left_parts;
 mod plan;
 mod program;
 mod rows;
 mod run;
+mod schedule;
 mod source;
 
 use std::collections::HashMap;
@@ -30,7 +33,8 @@ use crossdock_plugin_api::{
 };
 
 use plan::{By, ChildInput, Decoded, Step, machine_bytes, plan, plugin_for, stage, unknown};
-use run::{Link, run, with_context};
+use run::{Chain, Link, run_all, with_context};
+use schedule::{Schedule, temporary_nodes};
 
 use crate::error::{Error, Result};
 use crate::foreign_memory;
@@ -185,12 +189,13 @@ impl Session {
     /// # Errors
     /// The errors of [`Session::decode`], except errors that depend on the contents of buffers.
     pub fn plan_decoding(&self, array: &EncodedArray, device: Device) -> Result<Vec<NodePlan>> {
-        let plugins = self.plugins_for(array);
-        let steps = array
-            .root()
-            .and_then(|root| plan(array, 0..root.length(), device, &plugins, self.max_decoded_bytes()))
-            .map_err(|error| Error::data("cannot decode an array", error))?;
-        Ok(steps.iter().map(NodePlan::from_step).collect())
+        let (plugins, max_bytes) = (self.plugins_for(array), self.max_decoded_bytes());
+        let plan = || {
+            let steps = plan(array, 0..array.root()?.length(), device, &plugins, max_bytes)?;
+            Schedule::new(array, &steps, device, max_bytes)?;
+            Ok(steps.iter().map(NodePlan::from_step).collect())
+        };
+        plan().map_err(|error| Error::data("cannot decode an array", error))
     }
 
     /// Returns the session's plugin instances. An instance that decodes a node of the array is
@@ -240,32 +245,44 @@ impl Session {
         if plugins.iter().any(|plugin| plugin.is_isolated()) {
             array = crossdock_isolation::to_shared_memory(array)?;
         }
-        let steps = plan(&array, rows, call.device, &plugins, self.max_decoded_bytes())?;
+        let max_bytes = self.max_decoded_bytes();
+        let steps = plan(&array, rows, call.device, &plugins, max_bytes)?;
+        let schedule = Schedule::new(&array, &steps, call.device, max_bytes)?;
         stage(&mut array, &steps, stream.memory())?;
         let has_budget = self.host().backend().limit_bytes().is_some();
+        let temporary = temporary_nodes(&steps);
         let mut done: Done = (0..array.n_nodes()).map(|_| None).collect();
-        for (index, step) in steps.iter().enumerate().rev() {
+        for round in schedule.rounds() {
             if call.cancel.is_cancelled() {
                 return Err(ApiError::cancelled("decoding was cancelled"));
             }
-            let step = match step {
-                Step::Decoded(step) => step,
-                Step::NotRead(schema) => {
-                    if let Some(slot) = done.get_mut(index) {
-                        *slot = Some(empty_batch(schema)?);
-                    }
-                    continue;
+            let mut programs: Vec<(Device, Vec<usize>)> = Vec::new();
+            for index in round {
+                let batch = match steps.get(index) {
+                    Some(Step::NotRead(schema)) => empty_batch(schema)?,
+                    Some(Step::Decoded(step)) => match step.by {
+                        By::Plugin(_) => {
+                            let batch =
+                                decode_node(call, stream, &array, index, step, has_budget, &mut done)?;
+                            needed_rows(batch, step, index == 0, stream)?
+                        }
+                        By::Program(_) => {
+                            match programs.iter_mut().find(|(device, _)| *device == step.device) {
+                                Some((_, nodes)) => nodes.push(index),
+                                None => programs.push((step.device, vec![index])),
+                            }
+                            continue;
+                        }
+                        By::ProgramAbove(_) => continue,
+                    },
+                    Some(Step::Raw | Step::BelowNotRead) | None => continue,
+                };
+                if let Some(slot) = done.get_mut(index) {
+                    *slot = Some(batch);
                 }
-                Step::Raw | Step::BelowNotRead => continue,
-            };
-            let batch = match step.by {
-                By::Plugin(_) => decode_node(call, stream, &array, index, step, has_budget, &mut done)?,
-                By::Program(_) => run_programs(stream, &array, index, &steps, &mut done)?,
-                By::ProgramAbove(_) => continue,
-            };
-            let batch = needed_rows(batch, step, index == 0, stream)?;
-            if let Some(slot) = done.get_mut(index) {
-                *slot = Some(batch);
+            }
+            for (device, nodes) in programs {
+                run_programs(stream, &array, (device, &nodes), &steps, &temporary, &mut done)?;
             }
         }
         let root = done.first_mut().and_then(Option::take);
@@ -378,39 +395,26 @@ fn decode_node(
     Ok(batch)
 }
 
-/// Runs the program of node `index`, together with the programs of the nodes that are its source.
+/// Runs the programs of nodes that do not depend on each other, together with the programs of the
+/// nodes that are their sources.
 fn run_programs(
     stream: &Stream,
     array: &EncodedArray,
-    index: usize,
+    (device, nodes): (Device, &[usize]),
     steps: &[Step<'_>],
+    temporary: &[bool],
     done: &mut Done,
-) -> ApiResult<DeviceBatch> {
-    // The chain is collected from the node to its innermost source, and then reversed.
-    let mut chain = Vec::new();
-    let mut next = Some(index);
-    while let Some(Step::Decoded(step)) = next.and_then(|at| steps.get(at)) {
-        let (By::Program(program) | By::ProgramAbove(program)) = &step.by else { break };
-        if matches!(step.by, By::Program(_)) && !chain.is_empty() {
-            break;
-        }
-        let node = array.node(next.unwrap_or(index))?;
-        next = program.inner().map(|child| node.child(child)).transpose()?.map(|child| child.index());
-        chain.push(Link { node, program, plugin: step.plugin, rows: &step.rows });
-    }
-    chain.reverse();
-    let Some(Step::Decoded(Decoded { plugin, device, schema, rows, .. })) = steps.get(index) else {
-        return Err(ApiError::internal("a node that is decoded with its parent must not be decoded alone"));
-    };
+) -> ApiResult<()> {
     let own_stream =
-        if *device == stream.device() { stream.clone() } else { stream.memory().default_stream(*device)? };
+        if device == stream.device() { stream.clone() } else { stream.memory().default_stream(device)? };
+    let chains = nodes.iter().map(|index| chain(array, *index, steps, temporary));
+    let chains = chains.collect::<ApiResult<Vec<_>>>()?;
     let mut children = HashMap::new();
-    for link in &chain {
+    for link in chains.iter().flat_map(|chain| &chain.links) {
         for child in &link.program.children {
             let at = link.node.child(*child)?.index();
             if let Some(batch) = done.get_mut(at).and_then(Option::take) {
-                let batch = move_to_device(batch, *device, stream)?;
-                children.insert(at, batch);
+                children.insert(at, move_to_device(batch, device, stream)?);
             }
         }
     }
@@ -419,12 +423,45 @@ fn run_programs(
         let column = children.get(&child.index()).and_then(|batch| batch.column(0));
         column.ok_or_else(|| child.wrong("the node was not decoded before its parent"))
     };
-    let node = array.node(index)?;
-    let context = |error| with_context(error, plugin, node);
-    // `run` adds the context of the node that fails to decode.
-    let batch = run(&chain, schema, &child, &own_stream)?;
-    check_decoded(node, rows, &batch, &own_stream).map_err(context)?;
-    Ok(batch)
+    // `run_all` adds the context of the node that fails to decode.
+    let batches = run_all(&chains, &child, &own_stream)?;
+    for (index, batch) in nodes.iter().zip(batches) {
+        let Some(Step::Decoded(step)) = steps.get(*index) else { continue };
+        let node = array.node(*index)?;
+        check_decoded(node, &step.rows, &batch, &own_stream)
+            .map_err(|error| with_context(error, step.plugin, node))?;
+        let batch = needed_rows(batch, step, *index == 0, stream)?;
+        if let Some(slot) = done.get_mut(*index) {
+            *slot = Some(batch);
+        }
+    }
+    Ok(())
+}
+
+/// The programs that run in one pass to decode node `index`.
+fn chain<'a>(
+    array: &'a EncodedArray,
+    index: usize,
+    steps: &'a [Step<'a>],
+    temporary: &[bool],
+) -> ApiResult<Chain<'a>> {
+    let Some(Step::Decoded(Decoded { schema, .. })) = steps.get(index) else {
+        return Err(ApiError::internal("a node that is decoded with its parent must not be decoded alone"));
+    };
+    // The links are collected from the node to its innermost source, and then reversed.
+    let mut links = Vec::new();
+    let mut next = Some(index);
+    while let Some(Step::Decoded(step)) = next.and_then(|at| steps.get(at)) {
+        let (By::Program(program) | By::ProgramAbove(program)) = &step.by else { break };
+        if matches!(step.by, By::Program(_)) && !links.is_empty() {
+            break;
+        }
+        let node = array.node(next.unwrap_or(index))?;
+        next = program.inner().map(|child| node.child(child)).transpose()?.map(|child| child.index());
+        links.push(Link { node, program, plugin: step.plugin, rows: &step.rows });
+    }
+    links.reverse();
+    Ok(Chain { links, schema, is_temporary: temporary.get(index).copied().unwrap_or_default() })
 }
 
 /// Checks that a decoded node has the length of `rows`, and that it has no nulls if its type is not

@@ -44,6 +44,19 @@ pub(super) struct Decoded<'a> {
     pub by: By<'a>,
 }
 
+impl Decoded<'_> {
+    /// Whether the decoder reads buffer `i` of the node.
+    fn reads_buffer(&self, i: usize) -> bool {
+        match &self.by {
+            By::Plugin(_) => true,
+            By::Program(program) | By::ProgramAbove(program) => match program.source {
+                Operator::Load { buffer, .. } | Operator::Unpack { buffer, .. } => buffer as usize == i,
+                _ => false,
+            },
+        }
+    }
+}
+
 /// The component that decodes a node.
 pub(super) enum By<'a> {
     /// The node's plugin.
@@ -99,15 +112,7 @@ pub(super) fn plan<'a>(
         root.rows = rows;
     }
     let mut planner = Planner { array, plugins, max_bytes, needs, sources: HashMap::new() };
-    let steps = (0..n).map(|index| planner.step(index)).collect::<ApiResult<Vec<_>>>()?;
-    let peak = peak_bytes(&steps);
-    if peak > max_bytes {
-        return Err(ApiError::out_of_memory(format!(
-            "{}: the nodes together need {peak} bytes, expected at most {max_bytes}, the memory limit or the machine's memory",
-            array.root()?.path()
-        )));
-    }
-    Ok(steps)
+    (0..n).map(|index| planner.step(index)).collect()
 }
 
 /// What the decoder of an ancestor needs of a node.
@@ -217,6 +222,7 @@ impl<'a> Planner<'_, 'a> {
         let Some(program) = program else { return Ok(By::Plugin(encoding)) };
         let above = above.filter(|above| above.operators + program.len() <= MAX_FUSED);
         let above = above.filter(|above| !above.wants_codes || program.makes_codes());
+        let above = above.filter(|_| program.is_fusible());
         if let Some(inner) = program.inner() {
             let inner_above = ProgramAbove {
                 operators: above.as_ref().map_or(0, |above| above.operators) + program.len(),
@@ -228,30 +234,6 @@ impl<'a> Planner<'_, 'a> {
         }
         Ok(if above.is_some() { By::ProgramAbove(program) } else { By::Program(program) })
     }
-}
-
-/// The maximum number of bytes that decoded nodes occupy at the same time, computed from their
-/// declared sizes. Decoded children are released when their parent is decoded, unless the parent's
-/// result contains them.
-fn peak_bytes(steps: &[Step<'_>]) -> u64 {
-    let mut subtree_bytes = vec![0u64; steps.len()];
-    let (mut live, mut peak) = (0u64, 0u64);
-    for (index, step) in steps.iter().enumerate().rev() {
-        let Step::Decoded(Decoded { inputs, schema, bytes, by, .. }) = step else { continue };
-        let node_bytes = if matches!(by, By::ProgramAbove(_)) { 0 } else { *bytes };
-        let decoded = inputs.iter().zip(index + 1..).filter(|(input, _)| **input == ChildInput::Decoded);
-        let children = decoded.filter_map(|(_, at)| subtree_bytes.get_mut(at).map(std::mem::take));
-        let children = children.fold(0, u64::saturating_add);
-        live = live.saturating_add(node_bytes);
-        peak = peak.max(live);
-        let is_nested = schema.fields().iter().any(|field| field.data_type().is_nested());
-        let retained = if node_bytes == 0 || is_nested { children } else { 0 };
-        live = live.saturating_sub(children - retained);
-        if let Some(subtree) = subtree_bytes.get_mut(index) {
-            *subtree = node_bytes.saturating_add(retained);
-        }
-    }
-    peak
 }
 
 /// The parent of a node, if the node is the source of the parent's program.
@@ -350,6 +332,9 @@ pub(super) fn stage(array: &mut EncodedArray, steps: &[Step<'_>], memory: &Memor
     for (index, device) in devices.into_iter().enumerate() {
         let Some(device) = device else { continue };
         for i in 0..array.node(index)?.n_buffers() {
+            if matches!(steps.get(index), Some(Step::Decoded(step)) if !step.reads_buffer(i)) {
+                continue;
+            }
             let buffer = array.node(index)?.buffer(i)?;
             let current = Device::from_arrow(buffer.device.r#type, buffer.device.id);
             if current == device || buffer.bytes == 0 {

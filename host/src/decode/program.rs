@@ -3,6 +3,7 @@
 use arrow_schema::{DataType, Field};
 use crossdock_arrays::import_field_ref;
 use crossdock_arrays::take::Slot;
+use crossdock_kernels::limits::{FACTOR_LIMIT, MAX_LEFT_PARTS};
 use crossdock_plugin_api::{EncodedNode, Operator, Result};
 
 /// The number of values in a block of packed words.
@@ -36,10 +37,14 @@ impl Program {
             }
         };
         let [source, then @ ..] = operators else { return Err(node.wrong("the program is empty")) };
-        let mut checker = Checker { node, field, width: width as u64, children: Vec::new() };
+        let mut checker = Checker { node, field, width: width as u64, children: Vec::new(), n_terms: 0 };
         checker.source(*source).map_err(|what| operator_error(node, 0, *source, &what))?;
+        let mut previous = *source;
         for (i, operator) in then.iter().enumerate() {
-            checker.step(*operator).map_err(|what| operator_error(node, i + 1, *operator, &what))?;
+            checker
+                .step(*operator, previous)
+                .map_err(|what| operator_error(node, i + 1, *operator, &what))?;
+            previous = *operator;
         }
         let children = checker.children.into_iter().map(|child| child as usize).collect();
         Ok(Self { source: *source, then: then.to_vec(), width, children })
@@ -59,6 +64,18 @@ impl Program {
     pub fn makes_codes(&self) -> bool {
         let source = matches!(self.source, Operator::Unpack { .. } | Operator::Child(_));
         source && self.width <= 2 && !self.then.iter().any(|step| matches!(step, Operator::Patch { .. }))
+    }
+
+    /// Whether the program of the node's parent can run in the same pass. It cannot change the words
+    /// of a sum or of joined parts.
+    pub fn is_fusible(&self) -> bool {
+        !matches!(self.source, Operator::Term { .. } | Operator::Join { .. })
+    }
+
+    /// Whether the program writes words. Otherwise, its words are those of a buffer or of a child.
+    pub fn moves_words(&self) -> bool {
+        let is_copy = matches!(self.source, Operator::Load { .. } | Operator::Child(_) | Operator::Cast(_));
+        !is_copy || self.then.iter().any(|step| !matches!(step, Operator::Validity(_)))
     }
 
     /// The number of operators.
@@ -84,7 +101,11 @@ struct Checker<'a> {
     field: &'a Field,
     width: u64,
     children: Vec<u32>,
+    n_terms: usize,
 }
+
+/// The maximum number of terms of a sum.
+const MAX_TERMS: usize = 4;
 
 impl Checker<'_> {
     fn source(&mut self, source: Operator) -> CheckResult {
@@ -116,11 +137,35 @@ impl Checker<'_> {
                 }
                 self.add_word_child(values, n).map(drop)
             }
+            Operator::Term { child, factor } => self.term(child, factor).map(drop),
+            Operator::Join { codes, rights, right_bits, n_lefts, lefts } => {
+                self.check_join(right_bits, n_lefts, lefts)?;
+                self.add_part_child(codes.into(), len)?;
+                check_not_nullable(&self.add_word_child(rights.into(), len)?)
+            }
             _ => Err("expected a source".into()),
         }
     }
 
-    fn step(&mut self, step: Operator) -> CheckResult {
+    fn step(&mut self, step: Operator, previous: Operator) -> CheckResult {
+        match (previous, step) {
+            (Operator::Term { .. }, Operator::Term { child, factor }) => {
+                self.n_terms += 1;
+                return check_not_nullable(&self.term(child, factor)?);
+            }
+            (Operator::Join { .. }, Operator::PatchLeft { indices, lefts, .. }) => {
+                let n = self.length_of(indices)?;
+                let indices = self.add_child(indices, n)?;
+                check_integers(&indices)?;
+                check_not_nullable(&indices)?;
+                return self.add_part_child(lefts, n).map(drop);
+            }
+            (_, Operator::Validity(_)) => {}
+            (Operator::Term { .. } | Operator::Join { .. } | Operator::PatchLeft { .. }, _) => {
+                return Err(format!("the operator does not follow {previous:?}"));
+            }
+            _ => {}
+        }
         match step {
             Operator::Add(_) | Operator::Xor(_) | Operator::ZigZag => Ok(()),
             Operator::ToFloat | Operator::Scale(_) if self.width >= 4 => Ok(()),
@@ -145,6 +190,45 @@ impl Checker<'_> {
             }
             _ => Err("expected an operator on words".into()),
         }
+    }
+
+    fn term(&mut self, child: u32, factor: u64) -> CheckResult<Field> {
+        if self.width != 8 || factor >= FACTOR_LIMIT || self.n_terms >= MAX_TERMS {
+            return Err(format!(
+                "expected at most {MAX_TERMS} terms, words of 8 bytes and a factor below {FACTOR_LIMIT}"
+            ));
+        }
+        let field = self.add_child(child, self.node.length())?;
+        check_integers(&field)?;
+        Ok(field)
+    }
+
+    fn check_join(&self, right_bits: u8, n_lefts: u8, lefts: [u16; MAX_LEFT_PARTS]) -> CheckResult {
+        let bits = 8 * self.width;
+        let right_bits = u64::from(right_bits);
+        if self.width < 4 || right_bits == 0 || right_bits >= bits {
+            return Err(format!("got right parts of {right_bits} bits for words of {bits} bits"));
+        }
+        let max = u64::MAX >> (64 - (bits - right_bits));
+        let (used, rest) = lefts
+            .split_at_checked(n_lefts.into())
+            .ok_or_else(|| format!("got {n_lefts} left parts, expected at most {MAX_LEFT_PARTS}"))?;
+        match used.iter().find(|left| u64::from(**left) > max) {
+            Some(left) => Err(format!("the left part {left} has more than {} bits", bits - right_bits)),
+            None if rest.iter().any(|left| *left > 0) => {
+                Err(format!("a left part beyond the {n_lefts} declared ones is not 0"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Adds a child of `len` integers of 2 bytes.
+    fn add_part_child(&mut self, child: u32, len: u64) -> CheckResult<Field> {
+        let field = self.add_child(child, len)?;
+        if *field.data_type() == DataType::UInt16 {
+            return Ok(field);
+        }
+        Err(format!("child {child} has type {}, expected UInt16", field.data_type()))
     }
 
     /// Checks that a buffer has at least `bytes` bytes that start at byte `at`.

@@ -24,7 +24,7 @@ impl Program {
             _ => {}
         }
         for operator in &mut self.then {
-            if let Operator::Patch { first, .. } = operator {
+            if let Operator::Patch { first, .. } | Operator::PatchLeft { first, .. } = operator {
                 *first = first.wrapping_add(start);
             }
         }
@@ -33,16 +33,18 @@ impl Program {
     /// For each descendant of the node, in pre-order: the rows that the program needs of it to
     /// compute the values `rows`.
     pub fn rows_below(&self, node: EncodedNode<'_>, rows: &Range<u64>) -> Vec<Range<u64>> {
-        let source = match self.source {
-            Operator::Child(child) | Operator::Cast(child) => Some(child),
-            Operator::Dictionary { codes, .. } => Some(codes),
-            _ => None,
-        };
-        let validity = self.then.iter().filter_map(|step| match step {
-            Operator::Validity(child) => Some(*child),
-            _ => None,
-        });
-        let by_row: Vec<usize> = source.into_iter().chain(validity).map(|child| child as usize).collect();
+        let mut by_row: Vec<usize> = Vec::new();
+        for operator in std::iter::once(&self.source).chain(&self.then) {
+            match *operator {
+                Operator::Child(child)
+                | Operator::Cast(child)
+                | Operator::Validity(child)
+                | Operator::Term { child, .. }
+                | Operator::Dictionary { codes: child, .. } => by_row.push(child as usize),
+                Operator::Join { codes, rights, .. } => by_row.extend([codes, rights].map(usize::from)),
+                _ => {}
+            }
+        }
         let below = (node.index() + 1..node.end()).filter_map(|at| node.at(at).ok());
         let mut all: Vec<_> = below.map(|below| 0..below.length()).collect();
         for (_, child) in node.children().enumerate().filter(|(i, _)| by_row.contains(i)) {

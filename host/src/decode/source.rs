@@ -1,46 +1,50 @@
 //! Resolves the sources of programs.
 
-use arrow_schema::DataType;
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, Schema};
 use crossdock_arrays::DeviceArray;
 use crossdock_arrays::take::{self, Taken};
-use crossdock_kernels::{Checks, IntType, Packed, Step, Words};
+use crossdock_kernels::{Checks, IntType, Step, Words};
 use crossdock_memory::Buffer;
 use crossdock_plugin_api::{EncodedNode, Operator, Result};
 
 use super::rows::packed_from;
-use super::run::{Link, Outcome, Run, WordSource, no_chain, values_of, words_of};
+use super::run::{
+    Chain, Failure, Link, Outcome, Run, WordSource, array_of, invalid_entry, no_chain, run_all, values_of,
+};
 
 impl<'a> Run<'a> {
-    /// The source of a chain that begins with `link`, and the steps that remain to be applied to
-    /// its words. `codes` is the chain that decodes a dictionary's codes. It is empty if the codes
-    /// are already decoded.
-    pub fn source<'s>(
+    /// The source of a chain that begins with `link`, and whether `steps` are already applied to its
+    /// words. `codes` is the chain that decodes a dictionary's codes. It is empty if the codes are
+    /// already decoded.
+    pub fn source(
         &mut self,
-        codes: &[Link<'a>],
+        codes: &'a [Link<'a>],
         link: &Link<'a>,
-        steps: &'s [Step],
-    ) -> Outcome<(WordSource, &'s [Step])> {
+        steps: &[Step],
+    ) -> Outcome<(WordSource<'a>, bool)> {
         let Link { node, program, .. } = link;
         let width = self.words.width_bytes;
-        Ok(match program.source {
+        let source = match program.source {
             Operator::Load { buffer, at } => {
                 let buffer =
                     buffer_of(*node, buffer)?.ok_or_else(|| node.wrong("the buffer has no bytes"))?;
-                (WordSource::Words(buffer, at as usize), steps)
+                WordSource::Words(buffer, at as usize)
             }
             Operator::Unpack { buffer, bits, first } => match buffer_of(*node, buffer)? {
                 Some(buffer) => {
                     let (buffer, first) = packed_from(buffer, bits, first)?;
-                    (WordSource::Packed { buffer, bits: bits as u32, first }, steps)
+                    WordSource::Packed { buffer, bits: bits as u32, first }
                 }
                 // All words of width 0 bits have the value 0.
-                None => (WordSource::Counted { base: 0, step: 0 }, steps),
+                None => WordSource::Counted { base: 0, step: 0 },
             },
-            Operator::Sequence { base, step } => (WordSource::Counted { base, step }, steps),
+            Operator::Sequence { base, step } => WordSource::Counted { base, step },
             Operator::Child(child) => {
                 let array = (self.children)(*node, child)?;
                 self.merge_validity(array.validity_bits())?;
-                (WordSource::Words(values_of(array)?.clone(), array.offset() * width), steps)
+                WordSource::Words(values_of(array)?.clone(), array.offset() * width)
             }
             Operator::Cast(child) => {
                 let array = (self.children)(*node, child)?;
@@ -52,38 +56,63 @@ impl<'a> Run<'a> {
                     IntType { width_bytes, signed: data_type.is_signed_integer() },
                 );
                 let is_same = width_bytes == width;
-                (
-                    if is_same { WordSource::Words(buffer, at) } else { WordSource::Cast { buffer, at, of } },
-                    steps,
-                )
+                if is_same { WordSource::Words(buffer, at) } else { WordSource::Cast { buffer, at, of } }
+            }
+            Operator::Term { child, factor } => {
+                let mut terms = vec![((self.children)(*node, child)?, factor)];
+                for operator in &program.then {
+                    if let Operator::Term { child, factor } = *operator {
+                        terms.push(((self.children)(*node, child)?, factor));
+                    }
+                }
+                self.merge_validity(terms.first().and_then(|(array, _)| array.validity_bits()))?;
+                WordSource::Sum(terms)
+            }
+            Operator::Join { codes, rights, right_bits, n_lefts, lefts } => {
+                let codes = (self.children)(*node, codes.into())?;
+                self.merge_validity(codes.validity_bits())?;
+                let lefts = lefts.get(..n_lefts.into()).unwrap_or_default().to_vec();
+                let (rights, right_bits) = ((self.children)(*node, rights.into())?, right_bits.into());
+                WordSource::Join { codes, rights, right_bits, lefts }
             }
             Operator::Dictionary { codes: child, values } => {
                 let values = self.apply_steps((self.children)(*node, values)?, steps)?;
                 let n = values.len();
                 let taken = match codes {
                     [] => take::take(self.stream, &values, (self.children)(*node, child)?)?,
-                    codes => self.take_by(codes, &values)?,
+                    codes => match self.packed_codes(codes, &values)? {
+                        Ok(source) => return Ok((source, true)),
+                        Err(codes) => take::take(self.stream, &values, &codes)?,
+                    },
                 };
-                (self.taken_source(*node, taken, format_args!("dictionary: expected codes below {n}"))?, &[])
+                let expected = format_args!("dictionary: expected codes below {n}");
+                return Ok((self.taken_source(*node, taken, expected)?, true));
             }
             Operator::Runs { ends, values, first } => {
                 let (ends, values) = ((self.children)(*node, ends)?, (self.children)(*node, values)?);
                 let (values, len) = (self.apply_steps(values, steps)?, self.words.len);
+                if values.validity_bits().is_none() && take::numbers(ends).is_some() {
+                    return Ok((WordSource::Runs { ends, values, first }, true));
+                }
                 let taken = take::expand_runs(self.stream, &values, ends, first, len)?;
                 let expected =
                     format_args!("run-end: expected ascending ends that cover {len} values from {first} on");
-                (self.taken_source(*node, taken, expected)?, &[])
+                return Ok((self.taken_source(*node, taken, expected)?, true));
             }
             _ => return Err(node.wrong("the program does not begin with a source operator").into()),
-        })
+        };
+        Ok((source, false))
     }
 
-    /// Looks up `values` by the codes that a chain decodes to. The lookup takes one kernel launch
-    /// if the codes are packed and all values are valid.
-    fn take_by(&self, codes: &[Link<'a>], values: &DeviceArray) -> Outcome<Taken> {
+    /// The codes that a chain decodes to, as a source that looks up `values`. Returns the decoded
+    /// codes instead unless the codes are packed and all values are valid.
+    fn packed_codes(
+        &mut self,
+        codes: &'a [Link<'a>],
+        values: &DeviceArray,
+    ) -> Outcome<std::result::Result<WordSource<'a>, DeviceArray>> {
         let (first_link, link) = (codes.first().ok_or_else(no_chain)?, codes.last().ok_or_else(no_chain)?);
-        let Words { len, width_bytes, .. } = self.words;
-        let mut run = Run::new(link, len, self.children, self.stream);
+        let mut run = Run::new(link, self.words.len, self.children, self.stream);
         if let Operator::Unpack { buffer, bits: bits @ 1.., first } = first_link.program.source
             && values.validity_bits().is_none()
         {
@@ -98,21 +127,18 @@ impl<'a> Run<'a> {
                 );
             }
             let (buffer, first) = packed_from(buffer, bits, first)?;
-            let packed = Packed { buffer: &buffer, bits: bits as u32, first };
-            let valid = run.validity.as_ref().map(|(bits, first)| (bits, *first));
-            let mut to = self.stream.memory().alloc(self.stream, len.saturating_mul(width_bytes))?;
-            let mut checks = Checks::new();
-            let from = words_of(values, 0..values.len(), width_bytes)?;
-            let cell =
-                checks.take_packed(packed, link.program.width, &steps, valid, from, &mut to, self.words)?;
-            if let Some(at) = checks.run(self.stream)?.first_wrong(cell) {
-                return Ok(Err(at));
-            }
-            return Ok(Ok(run.with_values(to.freeze(self.stream)?, values.data_type())?));
+            self.merge_validity(run.validity.clone())?;
+            let (width_bytes, values, validity) = (link.program.width, values.clone(), run.validity);
+            let bits = bits as u32;
+            return Ok(Ok(WordSource::Codes { buffer, bits, first, width_bytes, steps, validity, values }));
         }
         let data_type = if link.program.width == 1 { DataType::UInt8 } else { DataType::UInt16 };
-        let codes = run.array(codes, &data_type).map_err(|failure| link.with_context(failure))?;
-        Ok(take::take(self.stream, values, &codes)?)
+        let schema = Arc::new(Schema::new(vec![Field::new("", data_type, true)]));
+        let chains = [Chain { links: codes.to_vec(), schema: &schema, is_temporary: true }];
+        let children = |node: EncodedNode<'_>, child| (self.children)(node, child);
+        let decoded = run_all(&chains, &children, self.stream).map_err(Failure::InContext)?;
+        let column = decoded.into_iter().next().and_then(|batch| batch.into_columns().into_iter().next());
+        Ok(Err(column.ok_or_else(no_chain)?))
     }
 
     /// Returns the array's words after the steps are applied to them.
@@ -125,13 +151,8 @@ impl<'a> Run<'a> {
         let mut checks = Checks::new();
         checks.map(values_of(array)?, array.offset() * words.width_bytes, &mut to, words, steps)?;
         checks.run(self.stream)?;
-        let validity = array.validity_bits();
-        let bits = validity
-            .map(|(bits, at)| take::byte_aligned_bits(self.stream, &bits, at, words.len))
-            .transpose()?;
-        let buffers = vec![bits, Some(to.freeze(self.stream)?)];
-        let data_type = array.data_type().clone();
-        DeviceArray::try_new(data_type, words.len, 0, array.null_count(), buffers, Vec::new(), None)
+        let values = to.freeze(self.stream)?;
+        array_of(values, words.len, array.validity_bits(), array.data_type(), self.stream)
     }
 
     fn taken_source(
@@ -139,10 +160,8 @@ impl<'a> Run<'a> {
         node: EncodedNode<'_>,
         taken: Taken,
         expected: std::fmt::Arguments<'_>,
-    ) -> Result<WordSource> {
-        let array = taken.map_err(|at| {
-            node.wrong(format_args!("{expected}, but the entry at position {at} is invalid"))
-        })?;
+    ) -> Result<WordSource<'a>> {
+        let array = taken.map_err(|at| invalid_entry(node, expected, at))?;
         self.merge_validity(array.validity_bits())?;
         Ok(WordSource::Words(values_of(&array)?.clone(), 0))
     }

@@ -42,6 +42,7 @@ use std::sync::Arc;
 
 use job::Job;
 use kinds::Kind;
+use kinds::nested::has_checked_offsets;
 use node::Node;
 
 /// The encodings plugin.
@@ -199,6 +200,11 @@ impl Encoding for Encodings {
             plan.rows = rows;
         } else if let Some(decoded) = kind.plan {
             plan.decoded = decoded(&node_info, plan.device)?;
+        }
+        if has_checked_offsets(&node_info)?
+            && let Some(offsets) = plan.rows_below.first_mut()
+        {
+            *offsets = 0..0;
         }
         Ok(plan)
     }

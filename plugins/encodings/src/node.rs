@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use arrow_schema::{DataType, Field};
 use crossdock_arrays::import_field_ref;
-use crossdock_plugin_api::{EncodedNode, Result};
+use crossdock_plugin_api::{Device, EncodedNode, Result};
 
 /// A node and its type.
 pub struct Node<'a> {
@@ -71,6 +71,23 @@ impl<'a> Node<'a> {
     /// Fails if there is no buffer `i`.
     pub fn buffer_bytes(&self, i: usize) -> Result<u64> {
         self.raw.buffer(i).map(|buffer| buffer.bytes)
+    }
+
+    /// A copy of buffer `i`, if the host can read the buffer now.
+    ///
+    /// # Errors
+    /// Fails if there is no buffer `i`, or if it was taken.
+    pub fn host_copy(&self, i: usize) -> Result<Option<Vec<u8>>> {
+        let raw = self.raw.available_buffer(i)?;
+        let is_readable =
+            Device::from_arrow(raw.device.r#type, raw.device.id) == Device::CPU && raw.sync_event.is_null();
+        let Some(len) = usize::try_from(raw.bytes).ok().filter(|_| is_readable) else { return Ok(None) };
+        if len == 0 || raw.address.is_null() {
+            return Ok((len == 0).then(Vec::new));
+        }
+        // SAFETY: `EncodedArray` requires that the buffers describe valid memory, and the buffer was
+        // not taken. The memory is the host's, and no event has to pass before it is read.
+        Ok(Some(unsafe { std::slice::from_raw_parts(raw.address.cast::<u8>(), len) }.to_vec()))
     }
 
     /// Returns an error unless the metadata is empty.

@@ -10,6 +10,7 @@ use arrow_schema::DataType;
 use crossdock_plugin_api::Result;
 
 use crate::kinds::lists;
+use crate::kinds::nested::CHUNKED;
 use crate::kinds::parts::{BYTE_PARTS, TIMESTAMP};
 use crate::kinds::repeat::DICTIONARY;
 use crate::node::Node;
@@ -36,7 +37,7 @@ pub(crate) fn of_children(node: &Node<'_>, rows: &Range<u64>) -> Result<Option<V
             let size = u64::try_from(*size).unwrap_or(0);
             &[Some(rows.start.saturating_mul(size)..rows.end.saturating_mul(size))]
         }
-        "vortex.chunked" => return Ok(Some(of_chunks(node, rows))),
+        CHUNKED => return Ok(Some(of_chunks(node, rows))),
         _ => return Ok(None),
     };
     let needed = |(i, child): (usize, crossdock_plugin_api::EncodedNode<'_>)| match first.get(i) {

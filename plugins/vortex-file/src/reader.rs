@@ -149,7 +149,8 @@ impl Reader {
         let layouts = columns.iter().map(|column| Ok(file.footer.column(column.index)?.0));
         let layouts = layouts.collect::<Result<Vec<&Layout>>>()?;
         let memory_limit_bytes = context.host.session().map_or(0, |session| session.memory_limit_bytes);
-        let batches = batches::divide(&needed, &layouts, &schema, selection, memory_limit_bytes);
+        let batches =
+            batches::divide(&needed, &layouts, &schema, selection, (call.device(), memory_limit_bytes));
         let n_rows = needed.iter().map(|rows| rows.end - rows.start).sum();
         let honoured = Honoured {
             columns: honours_columns,

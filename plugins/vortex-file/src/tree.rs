@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use arrow_schema::{DataType, Field};
 use crossdock_arrays::export_field;
-use crossdock_memory::{Buffer, Memory, Result};
+use crossdock_memory::{Buffer, Device, Memory, Result};
 use crossdock_plugin_api::encoded::{MAX_DEPTH, MAX_NODES};
 use crossdock_plugin_api::{EncodedArray, EncodedBuffers, Error, Host, LogicalType, NodeParts, Owned, abi};
 use crossdock_vortex_types::flatbuffer::{Flatbuffer, Table};
@@ -169,15 +169,18 @@ impl<'a> Builder<'a> {
     fn offsets(&mut self, offsets: &[u64]) -> Result<()> {
         let schema = export_field(&Field::new("", DataType::UInt64, false))?;
         self.node("vortex.primitive", schema, offsets.len() as u64, Vec::new(), 1, 0)?;
-        let stream = self.memory.default_stream(crossdock_memory::Device::CPU)?;
         let bytes: Vec<u8> = offsets.iter().flat_map(|offset| offset.to_ne_bytes()).collect();
+        self.buffers.push(self.on_host(&bytes)?.to_encoded());
+        Ok(())
+    }
+
+    fn on_host(&self, bytes: &[u8]) -> Result<Buffer> {
+        let stream = self.memory.default_stream(Device::CPU)?;
         let fill = |to: &mut [u8]| {
-            to.copy_from_slice(&bytes);
+            to.copy_from_slice(bytes);
             Ok(())
         };
-        let buffer = self.memory.alloc_with(&stream, bytes.len(), fill)?.freeze_now();
-        self.buffers.push(buffer.to_encoded());
-        Ok(())
+        Ok(self.memory.alloc_with(&stream, bytes.len(), fill)?.freeze_now())
     }
 
     /// The nodes of a segment's array.
@@ -252,7 +255,14 @@ impl<'a> Builder<'a> {
                     data.buffers.len()
                 ))
             })?;
-            self.buffers.push(data.block.slice(at, bytes)?.to_encoded());
+            // The value of a constant is decoded without a copy from the device if it is in host memory.
+            let is_constant = encoding == "vortex.constant";
+            let block = if is_constant && data.block.device() != Device::CPU {
+                self.segments.with_bytes(data.segment, at, bytes, |bytes| self.on_host(bytes))?
+            } else {
+                data.block.slice(at, bytes)?
+            };
+            self.buffers.push(block.to_encoded());
         }
         if children.len() == 0 {
             return Ok(());

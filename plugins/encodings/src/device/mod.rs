@@ -20,6 +20,7 @@ use crossdock_plugin_api::{Device, Result};
 
 use crate::job::Job;
 use crate::kinds::Kind;
+use crate::kinds::nested::CHUNKED;
 use crate::node::Node;
 use on_device::{OnDevice, alloc, check_patch_indices, integers, supports_all, supports_takeable};
 
@@ -34,7 +35,7 @@ const ANY_DEVICE: &[&str] = &[
     "vortex.masked",
     "vortex.fixed_size_list",
     "vortex.map",
-    "vortex.chunked",
+    CHUNKED,
 ];
 
 fn find(id: &str) -> Option<&'static OnDevice> {

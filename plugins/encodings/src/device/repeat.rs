@@ -9,7 +9,7 @@ use crossdock_plugin_api::Result;
 use super::{OnDevice, alloc, supports_takeable};
 use crate::job::Job;
 use crate::kinds::repeat::{
-    DICTIONARY, RUNS, by_codes, long_data, read_scalar, run_end_metadata, scalar_bytes,
+    CONSTANT, DICTIONARY, RUNS, by_codes, long_data, read_scalar, run_end_metadata, scalar_bytes,
 };
 use crate::kinds::slots::{self, Slot};
 use crate::nested::Rows;
@@ -19,7 +19,7 @@ use crate::validity::Validity;
 pub(super) const KINDS: &[OnDevice] = &[
     OnDevice { id: DICTIONARY, supports: supports_takeable, decode: dict },
     OnDevice { id: RUNS, supports: supports_takeable, decode: runs },
-    OnDevice { id: "vortex.constant", supports: supports_takeable, decode: constant },
+    OnDevice { id: CONSTANT, supports: supports_takeable, decode: constant },
 ];
 
 fn dict(job: &Job<'_>) -> Result<DeviceArray> {

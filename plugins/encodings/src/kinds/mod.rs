@@ -5,7 +5,7 @@ pub(crate) mod chain;
 mod compressed;
 mod kind;
 pub(crate) mod lists;
-mod nested;
+pub(crate) mod nested;
 pub(crate) mod numbers;
 pub(crate) mod parts;
 mod plain;

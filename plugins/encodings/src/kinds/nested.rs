@@ -11,6 +11,8 @@ use crate::nested::concatenate;
 use crate::node::Node;
 use crate::wire::PType;
 
+pub(crate) const CHUNKED: &str = "vortex.chunked";
+
 pub const KINDS: &[Kind] = &[
     Kind {
         id: "vortex.struct",
@@ -29,7 +31,7 @@ pub const KINDS: &[Kind] = &[
         decode: extension,
     },
     Kind {
-        id: "vortex.chunked",
+        id: CHUNKED,
         check: check_chunked,
         children: chunked_children,
         size: sum_of_chunks,
@@ -132,16 +134,43 @@ fn sum_of_chunks(node: &Node<'_>) -> Result<Option<usize>> {
     if known { super::fixed_size(node) } else { Ok(None) }
 }
 
-fn chunked(job: &Job<'_>) -> Result<DeviceArray> {
-    let node = &job.node;
-    let offsets = Values::new(job.child(0)?, job.stream)?;
+/// Checks the offsets of chunks against the lengths of the chunks.
+fn check_offsets(node: &Node<'_>, offsets: impl Iterator<Item = u64>) -> Result<()> {
     let lengths = node.raw.children().skip(1).map(|chunk| chunk.length());
     let mut expected = 0u64;
-    for (i, (offset, length)) in offsets.get::<u64>()?.iter().zip(lengths.chain([0])).enumerate() {
-        if *offset != expected {
+    for (i, (offset, length)) in offsets.zip(lengths.chain([0])).enumerate() {
+        if offset != expected {
             return Err(node.wrong(format_args!("chunk {i} begins at {offset}, expected {expected}")));
         }
         expected = expected.saturating_add(length);
+    }
+    Ok(())
+}
+
+/// Checks the offsets of chunks if the host can read them without decoding. Otherwise returns
+/// `false`, and `chunked` checks the decoded offsets.
+pub(crate) fn has_checked_offsets(node: &Node<'_>) -> Result<bool> {
+    if node.raw.encoding() != CHUNKED {
+        return Ok(false);
+    }
+    let offsets = node.child(0)?;
+    let is_plain = offsets.raw.encoding() == "vortex.primitive"
+        && *offsets.data_type() == DataType::UInt64
+        && offsets.raw.n_children() == 0;
+    if !is_plain || offsets.buffer_bytes(0)? != offsets.raw.length().saturating_mul(8) {
+        return Ok(false);
+    }
+    let Some(bytes) = offsets.host_copy(0)? else { return Ok(false) };
+    check_offsets(node, bytes.as_chunks::<8>().0.iter().map(|offset| u64::from_le_bytes(*offset)))?;
+    Ok(true)
+}
+
+fn chunked(job: &Job<'_>) -> Result<DeviceArray> {
+    let node = &job.node;
+    // The offsets are not decoded if they were checked before.
+    let offsets = job.child(0)?;
+    if !offsets.is_empty() {
+        check_offsets(node, Values::new(offsets, job.stream)?.get::<u64>()?.iter().copied())?;
     }
     let is_whole = node.len as u64 == node.raw.length();
     // If some rows are decoded, the chunks outside of them are empty.

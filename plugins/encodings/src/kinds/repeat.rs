@@ -19,6 +19,7 @@ use crate::wire::scalar::Scalar;
 
 use super::chain::{BIT_PACKED, ptype};
 
+pub(crate) const CONSTANT: &str = "vortex.constant";
 pub(crate) const DICTIONARY: &str = "vortex.dict";
 pub(crate) const RUNS: &str = "vortex.runend";
 pub(crate) const SPARSE: &str = "vortex.sparse";
@@ -44,7 +45,7 @@ pub const KINDS: &[Kind] = &[
     },
     RUNS_KIND,
     Kind {
-        id: "vortex.constant",
+        id: CONSTANT,
         check: check_constant,
         children: no_children,
         size: slots::size,
