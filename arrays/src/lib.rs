@@ -47,7 +47,7 @@ pub use decode_dictionary::{decode_dictionary, decoded_field};
 pub use equal::{equal, first_difference};
 pub use layout::{BufferKind, Layout};
 pub use nullability::{check_nullability, find_forbidden_nulls};
-pub use nulls::count_nulls;
+pub use nulls::{count_nulls, resolve_null_counts};
 pub use pending::{IntType, PendingBatch};
 pub use print::{cells, format_batch, header, json_rows, lines};
 pub use projection::Projection;

@@ -3,7 +3,7 @@
 use crossdock_kernels::Checks;
 use crossdock_memory::{Device, Result, Stream};
 
-use crate::DeviceArray;
+use crate::{DeviceArray, DeviceBatch};
 
 impl DeviceArray {
     /// Counts the null values, even if the null count is known already. Blocks until the count is
@@ -45,6 +45,37 @@ pub fn count_nulls<'a>(arrays: &[&'a DeviceArray], stream: &Stream) -> Result<Ve
         .zip(known)
         .map(|(cell, known)| cell.map_or(known, |cell| findings.count(cell) as usize))
         .collect())
+}
+
+/// Counts the nulls of all arrays of batches on one device whose null count is unknown, with one
+/// launch and one copy. Blocks until the counts are read.
+pub fn resolve_null_counts(batches: &mut [&mut DeviceBatch], stream: &Stream) -> Result<()> {
+    let mut uncounted = Vec::new();
+    for column in batches.iter().flat_map(|batch| batch.columns()) {
+        column.walk(&mut |array| {
+            uncounted.extend(array.null_count().is_none().then_some(array));
+            Ok(())
+        })?;
+    }
+    if uncounted.is_empty() {
+        return Ok(());
+    }
+    let mut counts = count_nulls(&uncounted, stream)?.into_iter();
+    for column in batches.iter_mut().flat_map(|batch| batch.columns_mut()) {
+        set_null_counts(column, &mut counts);
+    }
+    Ok(())
+}
+
+/// Sets the unknown null counts, in the order of `walk`.
+fn set_null_counts(array: &mut DeviceArray, counts: &mut std::vec::IntoIter<usize>) {
+    if array.null_count.is_none() {
+        array.null_count = counts.next();
+    }
+    array.children.iter_mut().for_each(|child| set_null_counts(child, counts));
+    if let Some(dictionary) = &mut array.dictionary {
+        set_null_counts(dictionary, counts);
+    }
 }
 
 /// Returns `stream` if it belongs to `device`, else the default stream of `device`.

@@ -22,7 +22,8 @@ use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
 use crossdock_arrays::{
-    DeviceArray, DeviceBatch, Level, call_stream, export_batch, find_forbidden_nulls, import_result, validate,
+    DeviceArray, DeviceBatch, Level, call_stream, export_batch, find_forbidden_nulls, import_result,
+    resolve_null_counts, validate,
 };
 use crossdock_memory::Stream;
 use crossdock_memory_backend::Reservation;
@@ -365,9 +366,13 @@ fn decode_node(
         if is_charged {
             input.extend(foreign_memory::ranges(&batch));
         }
-        export_batch(&batch, false, &own_stream).map(Some)
+        Ok(Some(batch))
     };
-    let children = inputs.iter().zip(index + 1..).map(child_batch).collect::<ApiResult<Vec<_>>>()?;
+    let mut children = inputs.iter().zip(index + 1..).map(child_batch).collect::<ApiResult<Vec<_>>>()?;
+    resolve_null_counts(&mut children.iter_mut().flatten().collect::<Vec<_>>(), &own_stream)?;
+    let export =
+        |batch: Option<DeviceBatch>| batch.map(|batch| export_batch(&batch, false, &own_stream)).transpose();
+    let children = children.into_iter().map(export).collect::<ApiResult<Vec<_>>>()?;
     let call = if *device == call.device {
         call.clone()
     } else {

@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossdock_plugin_api::{Result, abi};
 
@@ -16,6 +17,8 @@ pub struct Event(Arc<Inner>);
 struct Inner {
     memory: Memory,
     raw: *mut abi::Event,
+    /// The stream and the thread that recorded the event.
+    origin: (u64, u64),
 }
 
 // SAFETY: the interface accepts event handles on any thread, and `Drop` destroys the event once.
@@ -24,8 +27,20 @@ unsafe impl Send for Inner {}
 unsafe impl Sync for Inner {}
 
 impl Event {
-    pub(crate) fn new(memory: Memory, raw: *mut abi::Event) -> Self {
-        Self(Arc::new(Inner { memory, raw }))
+    /// `stream_id` is the id of the stream on which this thread has just recorded the event.
+    pub(crate) fn new(memory: Memory, raw: *mut abi::Event, stream_id: u64) -> Self {
+        Self(Arc::new(Inner { memory, raw, origin: (stream_id, thread_number()) }))
+    }
+
+    /// Whether the event was recorded on the stream with this id.
+    pub(crate) fn is_of_stream(&self, id: u64) -> bool {
+        self.0.origin.0 == id
+    }
+
+    /// Whether this event passes only after `other` has passed, if `other` was recorded before. One
+    /// thread recorded both events on the same stream.
+    pub(crate) fn includes(&self, other: &Event) -> bool {
+        self.0.origin == other.0.origin
     }
 
     pub(crate) fn raw(&self) -> *mut abi::Event {
@@ -55,6 +70,15 @@ impl Event {
         // SAFETY: `event_raw` requires an event of its own table, and this table created the event.
         table.event_raw.map_or(std::ptr::null_mut(), |f| unsafe { f(self.0.memory.object(), self.0.raw) })
     }
+}
+
+/// A number that no other thread has.
+fn thread_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let new = || NEXT.fetch_add(1, Ordering::Relaxed);
+    thread_local! { static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed) }
+    // A thread that ends has no number any more, and gets a new one for each call.
+    NUMBER.try_with(|number| *number).unwrap_or_else(|_| new())
 }
 
 impl Drop for Inner {

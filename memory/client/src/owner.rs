@@ -69,10 +69,15 @@ impl Owner {
         })
     }
 
-    /// Notes that work enqueued before `event` uses the memory.
+    /// Notes that work enqueued before `event` uses the memory. This thread has recorded `event`
+    /// after the events that it noted before.
     pub(crate) fn note_use(&self, event: &Event) {
         const MIN_SWEEP: usize = 8;
         let mut uses = self.uses.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(earlier) = uses.events.iter_mut().find(|earlier| event.includes(earlier)) {
+            *earlier = event.clone();
+            return;
+        }
         if uses.events.len() >= uses.sweep_at.max(MIN_SWEEP) {
             uses.events.retain(|event| !matches!(event.is_done(), Ok(true)));
             uses.sweep_at = uses.events.len() * 2;

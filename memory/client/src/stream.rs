@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossdock_plugin_api::{Device, Error, Result, abi};
 
@@ -19,6 +20,9 @@ struct Inner {
     device: Device,
     raw: *mut abi::Stream,
     owned: bool,
+    /// Distinguishes this stream from all others of this module, also from those that have been
+    /// dropped.
+    id: u64,
 }
 
 // SAFETY: the interface accepts stream handles on any thread, and `Drop` destroys an owned stream
@@ -29,7 +33,9 @@ unsafe impl Sync for Inner {}
 
 impl Stream {
     pub(crate) fn new(memory: Memory, device: Device, raw: *mut abi::Stream, owned: bool) -> Self {
-        Self(Arc::new(Inner { memory, device, raw, owned }))
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::new(Inner { memory, device, raw, owned, id }))
     }
 
     /// Wraps the stream that was passed to a plugin call, and borrows it for the call. NULL selects
@@ -84,15 +90,24 @@ impl Stream {
         }
     }
 
-    /// Makes later work on this stream wait for several events. Skips an event that is the same as
-    /// the previous event, because the buffers of a batch often share an event.
+    /// Makes later work on this stream wait for several events. Skips events that were recorded on
+    /// this stream. Skips an event that is the same as one of the previous events, because the
+    /// buffers of a batch often share an event.
     pub(crate) fn wait_each<'a>(&self, events: impl Iterator<Item = &'a Ready>) -> Result<()> {
-        let mut last = &Ready::Now;
+        /// The number of previous events that an event is compared with.
+        const REMEMBERED: usize = 4;
+        let mut last = [&Ready::Now; REMEMBERED];
+        let mut n_waits = 0;
         for ready in events {
-            if !ready.is_same(last) {
-                self.wait(ready)?;
-                last = ready;
+            let is_own = matches!(ready, Ready::After(event) if event.is_of_stream(self.0.id));
+            if ready.is_now() || is_own || last.iter().any(|last| ready.is_same(last)) {
+                continue;
             }
+            self.wait(ready)?;
+            if let Some(slot) = last.get_mut(n_waits % REMEMBERED) {
+                *slot = ready;
+            }
+            n_waits += 1;
         }
         Ok(())
     }
@@ -102,7 +117,10 @@ impl Stream {
     pub fn record(&self) -> Result<Ready> {
         let mut raw = std::ptr::null_mut();
         call!(self.0.memory, event_record, self.0.raw, &mut raw)?;
-        Ok(if raw.is_null() { Ready::Now } else { Ready::After(Event::new(self.0.memory.clone(), raw)) })
+        if raw.is_null() {
+            return Ok(Ready::Now);
+        }
+        Ok(Ready::After(Event::new(self.0.memory.clone(), raw, self.0.id)))
     }
 
     /// Blocks this thread until all work enqueued so far has run. Use it only for values that the

@@ -9,9 +9,10 @@
 //! - `segments`: loads data; `tree`: builds encoded arrays from it.
 //! - `zone_stats`, `zones`: find the rows that can fulfil predicates.
 //! - `fragments`: divides a file into fragments.
-//! - `batches`: divides the rows; `reader`: decodes the columns of each batch.
+//! - `batches`: divides the rows; `reader`: loads each batch; `columns`: decodes the columns.
 
 mod batches;
+mod columns;
 mod footer;
 mod fragments;
 mod layout;

@@ -1,27 +1,27 @@
 //! Reads batches of a file.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
+use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
-use crossdock_arrays::take::byte_aligned_bits;
 use crossdock_arrays::{
-    DeviceArray, DeviceBatch, Projection, call_stream, export_batch, export_schema, import_batch,
-    import_schema_ref,
+    DeviceArray, DeviceBatch, Projection, call_stream, export_batch, export_schema, import_schema_ref,
 };
 use crossdock_memory::{Device, Loader, Memory, Result, StoredSource, Stream};
 use crossdock_plugin_api::{
-    BatchStream, Call, CallSettings, CallStream, CancelFlag, Error, Fragment, Honoured, Host, Input, Owned,
-    Predicate, ReadRequest, TaskGroup, Tasks, abi,
+    BatchStream, Call, CallSettings, CancelFlag, Error, Fragment, Honoured, Host, Input, Owned, Predicate,
+    ReadRequest, TaskGroup, Tasks, abi,
 };
 
 use crate::batches;
+use crate::columns::{Column, Decoder, Decoding};
 use crate::footer::{Footer, Segment};
 use crate::fragments::{Token, rows_of_fragment};
 use crate::layout::{Kind, Layout};
 use crate::segments::Segments;
-use crate::tree::{Builder, covering, for_each_segment};
+use crate::tree::for_each_segment;
 use crate::zones::{intersection, matching, rows_of};
 
 /// The interfaces of the host that a reader uses.
@@ -39,26 +39,36 @@ pub struct Reader {
     context: Context,
     file: Arc<File>,
     schema: SchemaRef,
-    columns: Vec<Column>,
+    columns: Arc<[Column]>,
     batches: std::vec::IntoIter<Range<u64>>,
     honoured: Honoured,
     rows_done: u64,
     /// The stream on which segments are copied to the device. It is separate, so that the copies of
     /// a batch overlap with the decoding of the previous batch. `None` for the CPU.
     uploads: Option<Stream>,
-    /// The streams on which columns are decoded, one for each thread. Empty for the CPU.
-    streams: Vec<Stream>,
-    /// The next batch.
-    next: Option<Loading>,
-    /// Ends the load of the next batch.
+    /// The streams on which columns are decoded, one for each thread. Empty for the CPU, and if there
+    /// is only one thread.
+    streams: Arc<[Stream]>,
+    /// The batches that follow the last one.
+    ahead: VecDeque<Started>,
+    /// Ends the tasks of these batches.
     cancel: CancelFlag,
 }
 
-/// The segments of some rows, which a task loads.
-struct Loading {
+/// The number of batches that are loaded and decoded ahead on a device.
+const DEVICE_BATCHES_AHEAD: usize = 2;
+
+/// A batch whose segments a task loads.
+struct Started {
     rows: Range<u64>,
-    task: TaskGroup,
-    loaded: Arc<Mutex<Option<Segments>>>,
+    loading: TaskGroup,
+    loaded: Arc<Mutex<Option<Loaded>>>,
+}
+
+/// A batch whose segments are loaded.
+enum Loaded {
+    Segments(Segments),
+    Decoding(Decoding),
 }
 
 impl Drop for Reader {
@@ -68,19 +78,10 @@ impl Drop for Reader {
 }
 
 /// An open file.
-struct File {
+pub struct File {
     source: Arc<StoredSource>,
     segments: Arc<[Segment]>,
-    footer: Footer,
-}
-
-/// A needed column.
-#[derive(Clone)]
-struct Column {
-    /// The position of the column in the file.
-    index: usize,
-    /// The needed fields of a struct; `None` for all fields.
-    fields: Option<Projection>,
+    pub footer: Footer,
 }
 
 impl Reader {
@@ -161,20 +162,21 @@ impl Reader {
         };
         let is_cpu = call.device() == Device::CPU;
         let uploads = (!is_cpu).then(|| context.memory.create_stream(call.device())).transpose()?;
-        let n_streams = if is_cpu { 0 } else { columns.len().min(context.tasks.width()) };
+        let width = context.tasks.width();
+        let n_streams = if is_cpu || width < 2 { 0 } else { columns.len().min(width) };
         let streams = (0..n_streams).map(|_| context.memory.create_stream(call.device()));
-        let streams = streams.collect::<Result<Vec<_>>>()?;
+        let streams = streams.collect::<Result<_>>()?;
         Ok(Self {
             name: name.to_owned(),
             context: context.clone(),
             schema,
-            columns,
+            columns: columns.into(),
             batches: batches.into_iter(),
             honoured,
             rows_done: 0,
             uploads,
             streams,
-            next: None,
+            ahead: VecDeque::new(),
             cancel: CancelFlag::new(),
             file,
         })
@@ -211,18 +213,28 @@ impl Reader {
     fn next_batch(&mut self, call: &Call<'_>) -> Result<Option<DeviceBatch>> {
         call.check_cancelled()?;
         let stream = call_stream(&self.context.memory, call, call.device())?;
-        let next = match self.next.take() {
+        let next = match self.ahead.pop_front() {
             Some(next) => Some(next),
-            None => self.start_load(&stream)?,
+            None => self.start(call, &stream)?,
         };
-        let Some(Loading { rows, task, loaded }) = next else { return Ok(None) };
-        task.wait(|| call.check_cancelled().inspect_err(|_| self.cancel.cancel()))?;
-        let segments = loaded.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let segments =
-            segments.ok_or_else(|| Error::internal("the task that loads segments has no result"))?;
-        // The segments of the next batch are loaded while this batch is decoded.
-        self.next = self.start_load(&stream)?;
-        let columns = self.decode_all(call, segments, &rows, &stream)?;
+        let Some(Started { rows, loading, loaded }) = next else { return Ok(None) };
+        if !self.streams.is_empty() {
+            self.start_ahead(call, &stream)?;
+        }
+        let check = || call.check_cancelled().inspect_err(|_| self.cancel.cancel());
+        loading.wait(check)?;
+        let loaded = loaded.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let columns =
+            match loaded.ok_or_else(|| Error::internal("the task that loads segments has no result"))? {
+                Loaded::Decoding(decoding) => {
+                    decoding.wait(|| call.check_cancelled().inspect_err(|_| self.cancel.cancel()))?
+                }
+                Loaded::Segments(segments) => {
+                    // The segments of the next batch are loaded while this batch is decoded.
+                    self.start_ahead(call, &stream)?;
+                    self.decode_all(call, segments, &rows, &stream)?
+                }
+            };
         let n_rows = rows.end - rows.start;
         self.rows_done += n_rows;
         call.progress(self.rows_done, self.honoured.n_rows.unwrap_or(0));
@@ -230,11 +242,24 @@ impl Reader {
         DeviceBatch::try_new(self.schema.clone(), len, columns)?.with_default_device(call.device()).map(Some)
     }
 
-    /// Starts to load the segments of the next batch; `None` if there is none.
-    fn start_load(&mut self, stream: &Stream) -> Result<Option<Loading>> {
+    /// Starts the batches that follow the current one.
+    fn start_ahead(&mut self, call: &Call<'_>, stream: &Stream) -> Result<()> {
+        let n_ahead = if self.streams.is_empty() { 1 } else { DEVICE_BATCHES_AHEAD };
+        while self.ahead.len() < n_ahead
+            && let Some(next) = self.start(call, stream)?
+        {
+            self.ahead.push_back(next);
+        }
+        Ok(())
+    }
+
+    /// Starts the next batch; `None` if there is none. A task loads its segments. On a device, the
+    /// task then starts the tasks that decode the columns. Otherwise, the threads would wait for the
+    /// slowest column of each batch.
+    fn start(&mut self, call: &Call<'_>, stream: &Stream) -> Result<Option<Started>> {
         let Some(rows) = self.batches.next() else { return Ok(None) };
         let mut needed = BTreeSet::new();
-        for column in &self.columns {
+        for column in self.columns.iter() {
             let (layout, _) = self.file.footer.column(column.index)?;
             for_each_needed_segment(layout, column.fields.as_ref(), &rows, &mut |index| {
                 needed.insert(index);
@@ -243,16 +268,34 @@ impl Reader {
         let loaded = Arc::new(Mutex::new(None));
         let (result, context, file) = (loaded.clone(), self.context.clone(), self.file.clone());
         let uploads = self.uploads.clone().unwrap_or_else(|| stream.clone());
-        let settings = CallSettings { cancel: self.cancel.clone(), ..CallSettings::new(uploads.device()) };
-        let task = self.context.tasks.start([move || {
+        let settings = self.settings(call);
+        let (columns, streams) = (self.columns.clone(), self.streams.clone());
+        let decoded_rows = rows.clone();
+        let load = move || {
             let Context { memory, loader, .. } = &context;
             let source = (&file.source, &file.segments);
             let load = |call: &Call<'_>| Segments::load(call, source, &needed, (memory, loader), &uploads);
             let segments = settings.enter(load)?;
-            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(segments);
+            let next = if streams.is_empty() {
+                Loaded::Segments(segments)
+            } else {
+                let decoder = Arc::new(Decoder { context, file, segments });
+                Loaded::Decoding(Decoding::start(&decoder, &settings, &columns, &decoded_rows, &streams)?)
+            };
+            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
             Ok(())
-        }])?;
-        Ok(Some(Loading { rows, task, loaded }))
+        };
+        Ok(Some(Started { rows, loading: self.context.tasks.start([load])?, loaded }))
+    }
+
+    /// The settings of tasks, which may outlive the call that starts them.
+    fn settings(&self, call: &Call<'_>) -> CallSettings {
+        CallSettings {
+            cancel: self.cancel.clone(),
+            validate: call.validate(),
+            byte_budget: call.byte_budget(),
+            ..CallSettings::new(call.device())
+        }
     }
 
     /// Decodes the columns on the threads of the session.
@@ -269,36 +312,9 @@ impl Reader {
             return self.columns.iter().map(decode).collect();
         }
         let cancel = CancelFlag::new();
-        let results: Arc<Mutex<Vec<Option<DeviceArray>>>> =
-            Arc::new(Mutex::new(vec![None; self.columns.len()]));
-        let settings = CallSettings {
-            cancel: cancel.clone(),
-            validate: call.validate(),
-            byte_budget: call.byte_budget(),
-            ..CallSettings::new(call.device())
-        };
-        let job = |(i, column): (usize, &Column)| {
-            let (decoder, mut settings, results) = (decoder.clone(), settings.clone(), results.clone());
-            let (column, rows) = (column.clone(), rows.clone());
-            // If columns were decoded on one stream, each column would wait for the others.
-            let own = i.checked_rem(self.streams.len()).and_then(|i| self.streams.get(i));
-            let stream = own.unwrap_or(stream).clone();
-            move || {
-                // SAFETY: `stream` lives until the call has returned.
-                settings.stream = unsafe { CallStream::new(stream.raw()) };
-                let array = settings.enter(|call| decoder.column(call, &column, &rows, &stream))?;
-                let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(place) = results.get_mut(i) {
-                    *place = Some(array);
-                }
-                Ok(())
-            }
-        };
-        let group = self.context.tasks.start(self.columns.iter().enumerate().map(job))?;
-        group.wait(|| call.check_cancelled().inspect_err(|_| cancel.cancel()))?;
-        let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
-        let missing = || Error::internal("a task that decodes a column has no result");
-        results.iter_mut().map(|array| array.take().ok_or_else(missing)).collect()
+        let settings = CallSettings { cancel: cancel.clone(), ..self.settings(call) };
+        let decoding = Decoding::start(&decoder, &settings, &self.columns, rows, slice::from_ref(stream))?;
+        decoding.wait(|| call.check_cancelled().inspect_err(|_| cancel.cancel()))
     }
 }
 
@@ -321,7 +337,7 @@ impl BatchStream for Reader {
 
 impl Footer {
     /// The layout and the type of a column.
-    fn column(&self, index: usize) -> Result<(&Layout, &Field)> {
+    pub fn column(&self, index: usize) -> Result<(&Layout, &Field)> {
         let missing = || Error::internal(format!("there is no column {index}"));
         if !self.is_table {
             return Ok((&self.root, &self.field));
@@ -411,105 +427,6 @@ fn for_each_needed_segment(
             Some(None) => {}
         }
     }
-}
-
-/// Decodes columns of a batch.
-struct Decoder {
-    context: Context,
-    file: Arc<File>,
-    segments: Segments,
-}
-
-impl Decoder {
-    fn column(
-        &self,
-        call: &Call<'_>,
-        column: &Column,
-        rows: &Range<u64>,
-        stream: &Stream,
-    ) -> Result<DeviceArray> {
-        let (layout, field) = self.file.footer.column(column.index)?;
-        self.array(call, (layout, field), column.fields.as_ref(), rows, stream)
-            .map_err(|error| error.context(format_args!("column '{}'", field.name())))
-    }
-
-    /// Decodes rows of the chosen fields of a layout.
-    fn array(
-        &self,
-        call: &Call<'_>,
-        (layout, field): (&Layout, &Field),
-        chosen: Option<&Projection>,
-        rows: &Range<u64>,
-        stream: &Stream,
-    ) -> Result<DeviceArray> {
-        let (Kind::Struct { validity, fields }, DataType::Struct(types)) = (&layout.kind, field.data_type())
-        else {
-            let array = self.decode(call, layout, field, rows)?;
-            return match chosen {
-                Some(chosen) => project(array, field, chosen),
-                None => Ok(array),
-            };
-        };
-        let len = usize::try_from(rows.end - rows.start).unwrap_or(usize::MAX);
-        let validity = match validity {
-            Some(validity) => {
-                let field = Field::new("", DataType::Boolean, false);
-                let bools = self.decode(call, validity, &field, rows)?;
-                let bits = bools.buffers().get(1).cloned().flatten();
-                bits.map(|bits| byte_aligned_bits(stream, &bits, bools.offset(), len)).transpose()?
-            }
-            None => None,
-        };
-        let mut children = Vec::new();
-        for (i, (layout, field)) in fields.iter().zip(types).enumerate() {
-            let chosen = match chosen.map(|chosen| chosen.get(i)) {
-                None => None,
-                Some(Some(chosen)) => chosen,
-                Some(None) => continue,
-            };
-            let child = self.array(call, (layout, field), chosen, rows, stream);
-            children.push(child.map_err(|error| error.context(format_args!("field '{}'", field.name())))?);
-        }
-        let data_type = match chosen {
-            Some(chosen) => chosen.data_type(field.data_type())?,
-            None => field.data_type().clone(),
-        };
-        let null_count = if validity.is_some() { None } else { Some(0) };
-        DeviceArray::try_new(data_type, len, 0, null_count, vec![validity], children, None)
-    }
-
-    fn decode(
-        &self,
-        call: &Call<'_>,
-        layout: &Layout,
-        field: &Field,
-        rows: &Range<u64>,
-    ) -> Result<DeviceArray> {
-        let Context { host, memory, .. } = &self.context;
-        let covered = covering(layout, rows);
-        let builder = Builder::new(host, memory, &self.file.footer.encodings, &self.segments);
-        let array = builder.array(layout, field, covered.clone())?;
-        let needed = rows.start - covered.start..rows.end - covered.start;
-        let needed = (covered != *rows).then_some(needed);
-        let batch = host.decode(call, array, needed)?;
-        let schema = Arc::new(Schema::new(vec![field.clone().with_name("")]));
-        let batch = import_batch(batch, &schema, memory)?;
-        batch
-            .into_columns()
-            .into_iter()
-            .next()
-            .ok_or_else(|| Error::internal("a decoded batch has no column"))
-    }
-}
-
-/// The chosen fields of an array of structs.
-fn project(array: DeviceArray, field: &Field, chosen: &Projection) -> Result<DeviceArray> {
-    let len = array.len();
-    let schema = Arc::new(Schema::new(vec![field.clone()]));
-    let path = Projection::nested(chosen.clone());
-    let projected = Arc::new(path.schema(&schema)?);
-    let batch = path.batch(&DeviceBatch::try_new(schema, len, vec![array])?, &projected)?;
-    batch.into_columns().into_iter().next().ok_or_else(|| Error::internal("a projected batch has no column"))
 }
 
 /// Returns an error unless a file has the expected columns.

@@ -1,0 +1,166 @@
+//! Decodes the columns of a batch.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow_schema::{DataType, Field, Schema};
+use crossdock_arrays::take::byte_aligned_bits;
+use crossdock_arrays::{DeviceArray, DeviceBatch, Projection, import_batch};
+use crossdock_memory::{Result, Stream};
+use crossdock_plugin_api::{Call, CallSettings, CallStream, Error, TaskGroup};
+
+use crate::layout::{Kind, Layout};
+use crate::reader::{Context, File};
+use crate::segments::Segments;
+use crate::tree::{Builder, covering};
+
+/// A needed column.
+#[derive(Clone)]
+pub struct Column {
+    /// The position of the column in the file.
+    pub index: usize,
+    /// The needed fields of a struct; `None` for all fields.
+    pub fields: Option<Projection>,
+}
+
+/// The tasks that decode the columns of a batch.
+pub struct Decoding {
+    tasks: TaskGroup,
+    columns: Arc<Mutex<Vec<Option<DeviceArray>>>>,
+}
+
+impl Decoding {
+    /// Starts one task for each column. The tasks use `streams` in turn, because columns on the same
+    /// stream would wait for each other.
+    pub fn start(
+        decoder: &Arc<Decoder>,
+        settings: &CallSettings,
+        columns: &[Column],
+        rows: &Range<u64>,
+        streams: &[Stream],
+    ) -> Result<Self> {
+        let decoded = Arc::new(Mutex::new(vec![None; columns.len()]));
+        let job = |((i, column), stream): ((usize, &Column), &Stream)| {
+            let (decoder, mut settings, decoded) = (decoder.clone(), settings.clone(), decoded.clone());
+            let (column, rows, stream) = (column.clone(), rows.clone(), stream.clone());
+            move || {
+                // SAFETY: `stream` lives until the call has returned.
+                settings.stream = unsafe { CallStream::new(stream.raw()) };
+                let array = settings.enter(|call| decoder.column(call, &column, &rows, &stream))?;
+                let mut decoded = decoded.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(place) = decoded.get_mut(i) {
+                    *place = Some(array);
+                }
+                Ok(())
+            }
+        };
+        let jobs = columns.iter().enumerate().zip(streams.iter().cycle()).map(job);
+        Ok(Self { tasks: decoder.context.tasks.start(jobs)?, columns: decoded })
+    }
+
+    pub fn wait(self, check: impl Fn() -> Result<()>) -> Result<Vec<DeviceArray>> {
+        self.tasks.wait(check)?;
+        let mut columns = self.columns.lock().unwrap_or_else(PoisonError::into_inner);
+        let missing = || Error::internal("a task that decodes a column has no result");
+        columns.iter_mut().map(|array| array.take().ok_or_else(missing)).collect()
+    }
+}
+
+/// Decodes columns of a batch.
+pub struct Decoder {
+    pub context: Context,
+    pub file: Arc<File>,
+    pub segments: Segments,
+}
+
+impl Decoder {
+    pub fn column(
+        &self,
+        call: &Call<'_>,
+        column: &Column,
+        rows: &Range<u64>,
+        stream: &Stream,
+    ) -> Result<DeviceArray> {
+        let (layout, field) = self.file.footer.column(column.index)?;
+        self.array(call, (layout, field), column.fields.as_ref(), rows, stream)
+            .map_err(|error| error.context(format_args!("column '{}'", field.name())))
+    }
+
+    /// Decodes rows of the chosen fields of a layout.
+    pub fn array(
+        &self,
+        call: &Call<'_>,
+        (layout, field): (&Layout, &Field),
+        chosen: Option<&Projection>,
+        rows: &Range<u64>,
+        stream: &Stream,
+    ) -> Result<DeviceArray> {
+        let (Kind::Struct { validity, fields }, DataType::Struct(types)) = (&layout.kind, field.data_type())
+        else {
+            let array = self.decode(call, layout, field, rows)?;
+            return match chosen {
+                Some(chosen) => project(array, field, chosen),
+                None => Ok(array),
+            };
+        };
+        let len = usize::try_from(rows.end - rows.start).unwrap_or(usize::MAX);
+        let validity = match validity {
+            Some(validity) => {
+                let field = Field::new("", DataType::Boolean, false);
+                let bools = self.decode(call, validity, &field, rows)?;
+                let bits = bools.buffers().get(1).cloned().flatten();
+                bits.map(|bits| byte_aligned_bits(stream, &bits, bools.offset(), len)).transpose()?
+            }
+            None => None,
+        };
+        let mut children = Vec::new();
+        for (i, (layout, field)) in fields.iter().zip(types).enumerate() {
+            let chosen = match chosen.map(|chosen| chosen.get(i)) {
+                None => None,
+                Some(Some(chosen)) => chosen,
+                Some(None) => continue,
+            };
+            let child = self.array(call, (layout, field), chosen, rows, stream);
+            children.push(child.map_err(|error| error.context(format_args!("field '{}'", field.name())))?);
+        }
+        let data_type = match chosen {
+            Some(chosen) => chosen.data_type(field.data_type())?,
+            None => field.data_type().clone(),
+        };
+        let null_count = if validity.is_some() { None } else { Some(0) };
+        DeviceArray::try_new(data_type, len, 0, null_count, vec![validity], children, None)
+    }
+
+    fn decode(
+        &self,
+        call: &Call<'_>,
+        layout: &Layout,
+        field: &Field,
+        rows: &Range<u64>,
+    ) -> Result<DeviceArray> {
+        let Context { host, memory, .. } = &self.context;
+        let covered = covering(layout, rows);
+        let builder = Builder::new(host, memory, &self.file.footer.encodings, &self.segments);
+        let array = builder.array(layout, field, covered.clone())?;
+        let needed = rows.start - covered.start..rows.end - covered.start;
+        let needed = (covered != *rows).then_some(needed);
+        let batch = host.decode(call, array, needed)?;
+        let schema = Arc::new(Schema::new(vec![field.clone().with_name("")]));
+        let batch = import_batch(batch, &schema, memory)?;
+        batch
+            .into_columns()
+            .into_iter()
+            .next()
+            .ok_or_else(|| Error::internal("a decoded batch has no column"))
+    }
+}
+
+/// The chosen fields of an array of structs.
+fn project(array: DeviceArray, field: &Field, chosen: &Projection) -> Result<DeviceArray> {
+    let len = array.len();
+    let schema = Arc::new(Schema::new(vec![field.clone()]));
+    let path = Projection::nested(chosen.clone());
+    let projected = Arc::new(path.schema(&schema)?);
+    let batch = path.batch(&DeviceBatch::try_new(schema, len, vec![array])?, &projected)?;
+    batch.into_columns().into_iter().next().ok_or_else(|| Error::internal("a projected batch has no column"))
+}
