@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use arrow_schema::{DataType, Schema};
-use crossdock_memory::Device;
 use crossdock_plugin_api::Selection;
 
 use crate::layout::Layout;
@@ -13,24 +12,27 @@ use crate::layout::Layout;
 const DEFAULT_ROWS: u64 = 1 << 20;
 /// The maximum number of rows of a batch on a device if the caller has no preference.
 const MAX_DEVICE_ROWS: u64 = 16 << 20;
-/// The preferred size of a batch on a device. Smaller batches spend more time on calls of the driver
-/// than on decoding: the chunks of a column are decoded at the same time.
-const DEVICE_BYTES: u64 = 1 << 30;
+/// The part of a device's memory that a batch may use. Smaller batches spend more time on calls of
+/// the driver than on decoding: all chunks of a column are decoded at the same time.
+const DEVICE_PARTS: u64 = 32;
+/// The maximum size of a batch on a device if the caller has no preference.
+const MAX_DEVICE_BYTES: u64 = 4 << 30;
 /// The part of the memory limit that a batch may use.
 const LIMIT_PARTS: u64 = 16;
 /// The assumed size of a value of variable length, in bytes.
 const TEXT_BYTES: u64 = 32;
 
-/// Returns the ranges of rows of the batches. `needed` are the needed rows, and `layouts` are the
-/// layouts of the needed columns.
+/// Returns the ranges of rows of the batches. `needed` are the needed rows, `layouts` are the
+/// layouts of the needed columns, and `device_bytes` is the memory of the device; `None` for the
+/// CPU.
 pub fn divide(
     needed: &[Range<u64>],
     layouts: &[&Layout],
     schema: &Schema,
     selection: &Selection,
-    (device, memory_limit_bytes): (Device, u64),
+    (device_bytes, memory_limit_bytes): (Option<u64>, u64),
 ) -> Vec<Range<u64>> {
-    cut(needed, max_rows(schema, selection, device, memory_limit_bytes), &boundaries(layouts))
+    cut(needed, max_rows(schema, selection, device_bytes, memory_limit_bytes), &boundaries(layouts))
 }
 
 /// Divides ranges of rows into parts of at most `max_rows` rows, at boundaries if possible.
@@ -54,12 +56,20 @@ pub fn cut(needed: &[Range<u64>], max_rows: u64, boundaries: &BTreeMap<u64, usiz
     parts
 }
 
-fn max_rows(schema: &Schema, selection: &Selection, device: Device, memory_limit_bytes: u64) -> u64 {
+fn max_rows(
+    schema: &Schema,
+    selection: &Selection,
+    device_bytes: Option<u64>,
+    memory_limit_bytes: u64,
+) -> u64 {
     let row_bytes = schema.fields().iter().map(|field| value_bytes(field.data_type())).sum::<u64>().max(1);
-    let mut max_rows = match selection.batch_rows {
-        0 if device == Device::CPU => DEFAULT_ROWS,
-        0 => (DEVICE_BYTES / row_bytes).clamp(DEFAULT_ROWS, MAX_DEVICE_ROWS),
-        rows => rows,
+    let mut max_rows = match (selection.batch_rows, device_bytes) {
+        (0, None) => DEFAULT_ROWS,
+        (0, Some(bytes)) => {
+            let bytes = (bytes / DEVICE_PARTS).min(MAX_DEVICE_BYTES);
+            (bytes / row_bytes).clamp(DEFAULT_ROWS, MAX_DEVICE_ROWS)
+        }
+        (rows, _) => rows,
     };
     let limits = [selection.batch_bytes, memory_limit_bytes / LIMIT_PARTS];
     for limit in limits.into_iter().filter(|limit| *limit > 0) {

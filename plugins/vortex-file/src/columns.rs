@@ -7,7 +7,7 @@ use arrow_schema::{DataType, Field, Schema};
 use crossdock_arrays::take::byte_aligned_bits;
 use crossdock_arrays::{DeviceArray, DeviceBatch, Projection, import_batch};
 use crossdock_memory::{Result, Stream};
-use crossdock_plugin_api::{Call, CallSettings, CallStream, Error, TaskGroup};
+use crossdock_plugin_api::{Call, CallSettings, CallStream, Error, TaskGroup, Tasks};
 
 use crate::layout::{Kind, Layout};
 use crate::reader::{Context, File};
@@ -23,30 +23,31 @@ pub struct Column {
     pub fields: Option<Projection>,
 }
 
-/// The tasks that decode the columns of a batch.
-pub struct Decoding {
+/// The columns of a batch, which tasks decode.
+pub struct Columns {
     tasks: TaskGroup,
-    columns: Arc<Mutex<Vec<Option<DeviceArray>>>>,
+    decoded: Arc<Mutex<Vec<Option<DeviceArray>>>>,
 }
 
-impl Decoding {
+impl Columns {
     /// Starts one task for each column. The tasks use `streams` in turn, because columns on the same
     /// stream would wait for each other.
-    pub fn start(
-        decoder: &Arc<Decoder>,
+    pub fn start<F>(
+        tasks: &Tasks,
         settings: &CallSettings,
-        columns: &[Column],
-        rows: &Range<u64>,
         streams: &[Stream],
-    ) -> Result<Self> {
+        columns: Vec<F>,
+    ) -> Result<Self>
+    where
+        F: FnOnce(&Call<'_>, &Stream) -> Result<DeviceArray> + Send + 'static,
+    {
         let decoded = Arc::new(Mutex::new(vec![None; columns.len()]));
-        let job = |((i, column), stream): ((usize, &Column), &Stream)| {
-            let (decoder, mut settings, decoded) = (decoder.clone(), settings.clone(), decoded.clone());
-            let (column, rows, stream) = (column.clone(), rows.clone(), stream.clone());
+        let job = |((i, column), stream): ((usize, F), &Stream)| {
+            let (mut settings, stream, decoded) = (settings.clone(), stream.clone(), decoded.clone());
             move || {
                 // SAFETY: `stream` lives until the call has returned.
                 settings.stream = unsafe { CallStream::new(stream.raw()) };
-                let array = settings.enter(|call| decoder.column(call, &column, &rows, &stream))?;
+                let array = settings.enter(|call| column(call, &stream))?;
                 let mut decoded = decoded.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(place) = decoded.get_mut(i) {
                     *place = Some(array);
@@ -54,15 +55,16 @@ impl Decoding {
                 Ok(())
             }
         };
-        let jobs = columns.iter().enumerate().zip(streams.iter().cycle()).map(job);
-        Ok(Self { tasks: decoder.context.tasks.start(jobs)?, columns: decoded })
+        let jobs = columns.into_iter().enumerate().zip(streams.iter().cycle()).map(job);
+        Ok(Self { tasks: tasks.start(jobs)?, decoded })
     }
 
+    /// Waits for the columns. Calls `check` regularly. If `check` returns an error, the wait ends.
     pub fn wait(self, check: impl Fn() -> Result<()>) -> Result<Vec<DeviceArray>> {
         self.tasks.wait(check)?;
-        let mut columns = self.columns.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut decoded = self.decoded.lock().unwrap_or_else(PoisonError::into_inner);
         let missing = || Error::internal("a task that decodes a column has no result");
-        columns.iter_mut().map(|array| array.take().ok_or_else(missing)).collect()
+        decoded.iter_mut().map(|array| array.take().ok_or_else(missing)).collect()
     }
 }
 

@@ -16,7 +16,7 @@ use crossdock_plugin_api::{
 };
 
 use crate::batches;
-use crate::columns::{Column, Decoder, Decoding};
+use crate::columns::{Column, Columns, Decoder};
 use crate::footer::{Footer, Segment};
 use crate::fragments::{Token, rows_of_fragment};
 use crate::layout::{Kind, Layout};
@@ -39,16 +39,15 @@ pub struct Reader {
     context: Context,
     file: Arc<File>,
     schema: SchemaRef,
-    columns: Arc<[Column]>,
+    columns: Vec<Column>,
     batches: std::vec::IntoIter<Range<u64>>,
     honoured: Honoured,
     rows_done: u64,
     /// The stream on which segments are copied to the device. It is separate, so that the copies of
-    /// a batch overlap with the decoding of the previous batch. `None` for the CPU.
+    /// a column overlap with the decoding of other columns. `None` for the CPU.
     uploads: Option<Stream>,
-    /// The streams on which columns are decoded, one for each thread. Empty for the CPU, and if there
-    /// is only one thread.
-    streams: Arc<[Stream]>,
+    /// The streams on which columns are decoded, one for each thread. Empty for the CPU.
+    streams: Vec<Stream>,
     /// The batches that follow the last one.
     ahead: VecDeque<Started>,
     /// Ends the tasks of these batches.
@@ -58,17 +57,17 @@ pub struct Reader {
 /// The number of batches that are loaded and decoded ahead on a device.
 const DEVICE_BATCHES_AHEAD: usize = 2;
 
-/// A batch whose segments a task loads.
+/// A batch that tasks read.
 struct Started {
     rows: Range<u64>,
-    loading: TaskGroup,
-    loaded: Arc<Mutex<Option<Loaded>>>,
+    work: Work,
 }
 
-/// A batch whose segments are loaded.
-enum Loaded {
-    Segments(Segments),
-    Decoding(Decoding),
+enum Work {
+    /// A task loads the segments.
+    Loading { task: TaskGroup, segments: Arc<Mutex<Option<Segments>>> },
+    /// Tasks load and decode the columns.
+    Decoding(Columns),
 }
 
 impl Drop for Reader {
@@ -150,8 +149,10 @@ impl Reader {
         let layouts = columns.iter().map(|column| Ok(file.footer.column(column.index)?.0));
         let layouts = layouts.collect::<Result<Vec<&Layout>>>()?;
         let memory_limit_bytes = context.host.session().map_or(0, |session| session.memory_limit_bytes);
+        let is_cpu = call.device() == Device::CPU;
+        let device_bytes = if is_cpu { None } else { Some(memory_bytes(&context.memory, call.device())?) };
         let batches =
-            batches::divide(&needed, &layouts, &schema, selection, (call.device(), memory_limit_bytes));
+            batches::divide(&needed, &layouts, &schema, selection, (device_bytes, memory_limit_bytes));
         let n_rows = needed.iter().map(|rows| rows.end - rows.start).sum();
         let honoured = Honoured {
             columns: honours_columns,
@@ -160,17 +161,15 @@ impl Reader {
             prunes: pruned.is_some(),
             ..Honoured::default()
         };
-        let is_cpu = call.device() == Device::CPU;
         let uploads = (!is_cpu).then(|| context.memory.create_stream(call.device())).transpose()?;
-        let width = context.tasks.width();
-        let n_streams = if is_cpu || width < 2 { 0 } else { columns.len().min(width) };
+        let n_streams = if is_cpu { 0 } else { columns.len().min(context.tasks.width().max(1)) };
         let streams = (0..n_streams).map(|_| context.memory.create_stream(call.device()));
-        let streams = streams.collect::<Result<_>>()?;
+        let streams = streams.collect::<Result<Vec<_>>>()?;
         Ok(Self {
             name: name.to_owned(),
             context: context.clone(),
             schema,
-            columns: columns.into(),
+            columns,
             batches: batches.into_iter(),
             honoured,
             rows_done: 0,
@@ -217,24 +216,22 @@ impl Reader {
             Some(next) => Some(next),
             None => self.start(call, &stream)?,
         };
-        let Some(Started { rows, loading, loaded }) = next else { return Ok(None) };
-        if !self.streams.is_empty() {
-            self.start_ahead(call, &stream)?;
-        }
-        let check = || call.check_cancelled().inspect_err(|_| self.cancel.cancel());
-        loading.wait(check)?;
-        let loaded = loaded.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let columns =
-            match loaded.ok_or_else(|| Error::internal("the task that loads segments has no result"))? {
-                Loaded::Decoding(decoding) => {
-                    decoding.wait(|| call.check_cancelled().inspect_err(|_| self.cancel.cancel()))?
-                }
-                Loaded::Segments(segments) => {
-                    // The segments of the next batch are loaded while this batch is decoded.
-                    self.start_ahead(call, &stream)?;
-                    self.decode_all(call, segments, &rows, &stream)?
-                }
-            };
+        let Some(Started { rows, work }) = next else { return Ok(None) };
+        let columns = match work {
+            Work::Decoding(columns) => {
+                self.start_ahead(call, &stream, DEVICE_BATCHES_AHEAD)?;
+                columns.wait(|| self.check_cancelled(call))?
+            }
+            Work::Loading { task, segments } => {
+                task.wait(|| self.check_cancelled(call))?;
+                let segments = segments.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let missing = || Error::internal("the task that loads segments has no result");
+                let segments = segments.ok_or_else(missing)?;
+                // The segments of the next batch are loaded while this batch is decoded.
+                self.start_ahead(call, &stream, 1)?;
+                self.decode_all(call, segments, &rows, &stream)?
+            }
+        };
         let n_rows = rows.end - rows.start;
         self.rows_done += n_rows;
         call.progress(self.rows_done, self.honoured.n_rows.unwrap_or(0));
@@ -242,10 +239,9 @@ impl Reader {
         DeviceBatch::try_new(self.schema.clone(), len, columns)?.with_default_device(call.device()).map(Some)
     }
 
-    /// Starts the batches that follow the current one.
-    fn start_ahead(&mut self, call: &Call<'_>, stream: &Stream) -> Result<()> {
-        let n_ahead = if self.streams.is_empty() { 1 } else { DEVICE_BATCHES_AHEAD };
-        while self.ahead.len() < n_ahead
+    /// Starts the `n` batches that follow the current one.
+    fn start_ahead(&mut self, call: &Call<'_>, stream: &Stream, n: usize) -> Result<()> {
+        while self.ahead.len() < n
             && let Some(next) = self.start(call, stream)?
         {
             self.ahead.push_back(next);
@@ -253,39 +249,71 @@ impl Reader {
         Ok(())
     }
 
-    /// Starts the next batch; `None` if there is none. A task loads its segments. On a device, the
-    /// task then starts the tasks that decode the columns. Otherwise, the threads would wait for the
-    /// slowest column of each batch.
+    fn check_cancelled(&self, call: &Call<'_>) -> Result<()> {
+        call.check_cancelled().inspect_err(|_| self.cancel.cancel())
+    }
+
+    /// Starts the next batch; `None` if there is none. On a device, a task for each column loads the
+    /// column's segments and decodes the column. On the CPU, a task loads the segments.
     fn start(&mut self, call: &Call<'_>, stream: &Stream) -> Result<Option<Started>> {
         let Some(rows) = self.batches.next() else { return Ok(None) };
+        let work = match &self.uploads {
+            Some(uploads) => {
+                let jobs = self.columns.iter().map(|column| self.device_job(column, &rows, uploads));
+                let jobs = jobs.collect::<Result<Vec<_>>>()?;
+                let settings = self.settings(call);
+                Work::Decoding(Columns::start(&self.context.tasks, &settings, &self.streams, jobs)?)
+            }
+            None => self.start_loading(call, stream, &rows)?,
+        };
+        Ok(Some(Started { rows, work }))
+    }
+
+    /// A job that loads the segments of a column and decodes the column. The loads of all columns
+    /// are on one stream, so that they overlap with the decoding of other columns.
+    fn device_job(
+        &self,
+        column: &Column,
+        rows: &Range<u64>,
+        uploads: &Stream,
+    ) -> Result<impl FnOnce(&Call<'_>, &Stream) -> Result<DeviceArray> + Send + 'static> {
+        let needed = self.needed_segments(slice::from_ref(column), rows)?;
+        let (context, file, uploads) = (self.context.clone(), self.file.clone(), uploads.clone());
+        let (column, rows) = (column.clone(), rows.clone());
+        Ok(move |call: &Call<'_>, stream: &Stream| {
+            let Context { memory, loader, .. } = &context;
+            let source = (&file.source, &file.segments);
+            let segments = Segments::load(call, source, &needed, (memory, loader), &uploads)?;
+            Decoder { context, file, segments }.column(call, &column, &rows, stream)
+        })
+    }
+
+    fn start_loading(&self, call: &Call<'_>, stream: &Stream, rows: &Range<u64>) -> Result<Work> {
+        let needed = self.needed_segments(&self.columns, rows)?;
+        let segments = Arc::new(Mutex::new(None));
+        let (loaded, context, file) = (segments.clone(), self.context.clone(), self.file.clone());
+        let (settings, stream) = (self.settings(call), stream.clone());
+        let job = move || {
+            let Context { memory, loader, .. } = &context;
+            let source = (&file.source, &file.segments);
+            let load = |call: &Call<'_>| Segments::load(call, source, &needed, (memory, loader), &stream);
+            let segments = settings.enter(load)?;
+            *loaded.lock().unwrap_or_else(PoisonError::into_inner) = Some(segments);
+            Ok(())
+        };
+        Ok(Work::Loading { task: self.context.tasks.start([job])?, segments })
+    }
+
+    /// The segments that rows of columns need.
+    fn needed_segments(&self, columns: &[Column], rows: &Range<u64>) -> Result<BTreeSet<u32>> {
         let mut needed = BTreeSet::new();
-        for column in self.columns.iter() {
+        for column in columns {
             let (layout, _) = self.file.footer.column(column.index)?;
-            for_each_needed_segment(layout, column.fields.as_ref(), &rows, &mut |index| {
+            for_each_needed_segment(layout, column.fields.as_ref(), rows, &mut |index| {
                 needed.insert(index);
             });
         }
-        let loaded = Arc::new(Mutex::new(None));
-        let (result, context, file) = (loaded.clone(), self.context.clone(), self.file.clone());
-        let uploads = self.uploads.clone().unwrap_or_else(|| stream.clone());
-        let settings = self.settings(call);
-        let (columns, streams) = (self.columns.clone(), self.streams.clone());
-        let decoded_rows = rows.clone();
-        let load = move || {
-            let Context { memory, loader, .. } = &context;
-            let source = (&file.source, &file.segments);
-            let load = |call: &Call<'_>| Segments::load(call, source, &needed, (memory, loader), &uploads);
-            let segments = settings.enter(load)?;
-            let next = if streams.is_empty() {
-                Loaded::Segments(segments)
-            } else {
-                let decoder = Arc::new(Decoder { context, file, segments });
-                Loaded::Decoding(Decoding::start(&decoder, &settings, &columns, &decoded_rows, &streams)?)
-            };
-            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
-            Ok(())
-        };
-        Ok(Some(Started { rows, loading: self.context.tasks.start([load])?, loaded }))
+        Ok(needed)
     }
 
     /// The settings of tasks, which may outlive the call that starts them.
@@ -313,9 +341,20 @@ impl Reader {
         }
         let cancel = CancelFlag::new();
         let settings = CallSettings { cancel: cancel.clone(), ..self.settings(call) };
-        let decoding = Decoding::start(&decoder, &settings, &self.columns, rows, slice::from_ref(stream))?;
-        decoding.wait(|| call.check_cancelled().inspect_err(|_| cancel.cancel()))
+        let job = |column: &Column| {
+            let (decoder, column, rows) = (decoder.clone(), column.clone(), rows.clone());
+            move |call: &Call<'_>, stream: &Stream| decoder.column(call, &column, &rows, stream)
+        };
+        let jobs = self.columns.iter().map(job).collect();
+        let columns = Columns::start(&self.context.tasks, &settings, slice::from_ref(stream), jobs)?;
+        columns.wait(|| call.check_cancelled().inspect_err(|_| cancel.cancel()))
     }
+}
+
+/// The size of a device's memory in bytes; 0 if it is unknown.
+fn memory_bytes(memory: &Memory, device: Device) -> Result<u64> {
+    let devices = memory.devices()?;
+    Ok(devices.iter().find(|info| info.device == device).map_or(0, |info| info.memory_bytes))
 }
 
 impl BatchStream for Reader {
