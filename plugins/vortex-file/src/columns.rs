@@ -30,13 +30,13 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Starts one task for each column. The tasks use `streams` in turn, because columns on the same
+    /// Starts one task for each column, which has a position in the batch. The tasks use `streams` in turn, because columns on the same
     /// stream would wait for each other.
     pub fn start<F>(
         tasks: &Tasks,
         settings: &CallSettings,
         streams: &[Stream],
-        columns: Vec<F>,
+        columns: Vec<(usize, F)>,
     ) -> Result<Self>
     where
         F: FnOnce(&Call<'_>, &Stream) -> Result<DeviceArray> + Send + 'static,
@@ -55,7 +55,7 @@ impl Columns {
                 Ok(())
             }
         };
-        let jobs = columns.into_iter().enumerate().zip(streams.iter().cycle()).map(job);
+        let jobs = columns.into_iter().zip(streams.iter().cycle()).map(job);
         Ok(Self { tasks: tasks.start(jobs)?, decoded })
     }
 

@@ -1,5 +1,6 @@
 //! Reads batches of a file.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::slice;
@@ -259,8 +260,15 @@ impl Reader {
         let Some(rows) = self.batches.next() else { return Ok(None) };
         let work = match &self.uploads {
             Some(uploads) => {
-                let jobs = self.columns.iter().map(|column| self.device_job(column, &rows, uploads));
-                let jobs = jobs.collect::<Result<Vec<_>>>()?;
+                let mut jobs = Vec::with_capacity(self.columns.len());
+                for (i, column) in self.columns.iter().enumerate() {
+                    let needed = self.needed_segments(slice::from_ref(column), &rows)?;
+                    jobs.push((needed.len(), i, self.device_job(column, &rows, needed, uploads)));
+                }
+                // The columns that take the longest begin first, so that no thread has to wait for
+                // them in the end. Most of the time is spent on the calls for each segment.
+                jobs.sort_by_key(|(n_segments, ..)| Reverse(*n_segments));
+                let jobs = jobs.into_iter().map(|(_, i, job)| (i, job)).collect();
                 let settings = self.settings(call);
                 Work::Decoding(Columns::start(&self.context.tasks, &settings, &self.streams, jobs)?)
             }
@@ -275,17 +283,17 @@ impl Reader {
         &self,
         column: &Column,
         rows: &Range<u64>,
+        needed: BTreeSet<u32>,
         uploads: &Stream,
-    ) -> Result<impl FnOnce(&Call<'_>, &Stream) -> Result<DeviceArray> + Send + 'static> {
-        let needed = self.needed_segments(slice::from_ref(column), rows)?;
+    ) -> impl FnOnce(&Call<'_>, &Stream) -> Result<DeviceArray> + Send + use<> {
         let (context, file, uploads) = (self.context.clone(), self.file.clone(), uploads.clone());
         let (column, rows) = (column.clone(), rows.clone());
-        Ok(move |call: &Call<'_>, stream: &Stream| {
+        move |call: &Call<'_>, stream: &Stream| {
             let Context { memory, loader, .. } = &context;
             let source = (&file.source, &file.segments);
             let segments = Segments::load(call, source, &needed, (memory, loader), &uploads)?;
             Decoder { context, file, segments }.column(call, &column, &rows, stream)
-        })
+        }
     }
 
     fn start_loading(&self, call: &Call<'_>, stream: &Stream, rows: &Range<u64>) -> Result<Work> {
@@ -345,7 +353,7 @@ impl Reader {
             let (decoder, column, rows) = (decoder.clone(), column.clone(), rows.clone());
             move |call: &Call<'_>, stream: &Stream| decoder.column(call, &column, &rows, stream)
         };
-        let jobs = self.columns.iter().map(job).collect();
+        let jobs = self.columns.iter().map(job).enumerate().collect();
         let columns = Columns::start(&self.context.tasks, &settings, slice::from_ref(stream), jobs)?;
         columns.wait(|| call.check_cancelled().inspect_err(|_| cancel.cancel()))
     }

@@ -14,12 +14,17 @@ use super::driver::{Function, Module, SUCCESS};
 /// by content.
 pub(crate) struct Modules {
     gpu: Arc<Gpu>,
-    /// Functions by image and name. The address and length of an image identify it, because plugins
-    /// stay mapped until the process ends.
+    /// Functions by image and name.
     functions: RwLock<HashMap<ImageRange, HashMap<CString, Handle>>>,
+    /// Modules by image. Comparing the contents of an image takes milliseconds, so it is compared
+    /// only once.
+    modules: Mutex<HashMap<ImageRange, Handle>>,
+    /// Modules by the hash of the contents.
     loaded: Mutex<HashMap<u64, Vec<Loaded>>>,
 }
 
+/// The address and length of an image. They identify the image, because plugins stay mapped until
+/// the process ends.
 type ImageRange = (usize, usize);
 
 struct Loaded {
@@ -40,7 +45,7 @@ const MAX_DEFAULT_SHARED_BYTES: u32 = 48 << 10;
 
 impl Modules {
     pub(crate) fn new(gpu: Arc<Gpu>) -> Self {
-        Self { gpu, functions: RwLock::default(), loaded: Mutex::default() }
+        Self { gpu, functions: RwLock::default(), modules: Mutex::default(), loaded: Mutex::default() }
     }
 
     /// The kernel's function on this device. The context must be current.
@@ -82,7 +87,17 @@ impl Modules {
     fn load(&self, kernel: &abi::Kernel, name: &CStr) -> Result<Function> {
         // SAFETY: by the documentation of `crossdock_kernel` the image has `image_bytes` bytes.
         let image = unsafe { std::slice::from_raw_parts(kernel.image.cast::<u8>(), kernel.image_bytes) };
-        let module = self.module(image)?;
+        let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        let range = (kernel.image as usize, kernel.image_bytes);
+        let module = match modules.get(&range) {
+            Some(module) => module.0,
+            None => {
+                let module = self.module(image)?;
+                modules.insert(range, Handle(module));
+                module
+            }
+        };
+        drop(modules);
         let driver = &self.gpu.driver;
         let mut function: Function = std::ptr::null_mut();
         // SAFETY: the pointer points to a local variable, the module is loaded, and the name is
