@@ -25,7 +25,7 @@ use crossdock_arrays::{
     DeviceArray, DeviceBatch, Level, call_stream, export_batch, find_forbidden_nulls, import_result,
     resolve_null_counts, validate,
 };
-use crossdock_memory::Stream;
+use crossdock_memory::{EncodedBuffers, Stream};
 use crossdock_memory_backend::Reservation;
 use crossdock_plugin_api::encoded::UNCHARGED_NODES;
 use crossdock_plugin_api::{
@@ -34,7 +34,7 @@ use crossdock_plugin_api::{
 };
 
 use plan::{By, ChildInput, Decoded, Step, machine_bytes, plan, plugin_for, stage, unknown};
-use run::{Chain, Link, run_all, with_context};
+use run::{Chain, Inputs, Link, run_all, with_context};
 use schedule::{Schedule, temporary_nodes};
 
 use crate::error::{Error, Result};
@@ -251,7 +251,7 @@ impl Session {
         let schedule = Schedule::new(&array, &steps, call.device, max_bytes)?;
         stage(&mut array, &steps, stream.memory())?;
         let has_budget = self.host().backend().limit_bytes().is_some();
-        let temporary = temporary_nodes(&steps);
+        let (temporary, buffers) = (temporary_nodes(&steps), EncodedBuffers::new());
         let mut done: Done = (0..array.n_nodes()).map(|_| None).collect();
         for round in schedule.rounds() {
             if call.cancel.is_cancelled() {
@@ -283,7 +283,8 @@ impl Session {
                 }
             }
             for (device, nodes) in programs {
-                run_programs(stream, &array, (device, &nodes), &steps, &temporary, &mut done)?;
+                let kept = (temporary.as_slice(), &buffers);
+                run_programs(stream, &array, (device, &nodes), &steps, kept, &mut done)?;
             }
         }
         let root = done.first_mut().and_then(Option::take);
@@ -407,7 +408,7 @@ fn run_programs(
     array: &EncodedArray,
     (device, nodes): (Device, &[usize]),
     steps: &[Step<'_>],
-    temporary: &[bool],
+    (temporary, buffers): (&[bool], &EncodedBuffers),
     done: &mut Done,
 ) -> ApiResult<()> {
     let own_stream =
@@ -429,7 +430,7 @@ fn run_programs(
         column.ok_or_else(|| child.wrong("the node was not decoded before its parent"))
     };
     // `run_all` adds the context of the node that fails to decode.
-    let batches = run_all(&chains, &child, &own_stream)?;
+    let batches = run_all(&chains, Inputs { children: &child, buffers }, &own_stream)?;
     for (index, batch) in nodes.iter().zip(batches) {
         let Some(Step::Decoded(step)) = steps.get(*index) else { continue };
         let node = array.node(*index)?;

@@ -10,7 +10,7 @@ use crossdock_arrays::{DeviceArray, DeviceBatch};
 use crossdock_kernels::{
     Checks, Halves, IntType, Integers, LeftParts, Numbers, Packed, Patches, Source, Step, Words,
 };
-use crossdock_memory::{ALIGNMENT, Buffer, BufferMut, Stream};
+use crossdock_memory::{ALIGNMENT, Buffer, BufferMut, EncodedBuffers, Stream};
 use crossdock_plugin_api::{EncodedNode, Error, Operator, Result};
 
 use super::left_parts::patch_lefts;
@@ -90,6 +90,14 @@ impl<'a> Chain<'a> {
     }
 }
 
+/// What programs read.
+#[derive(Clone, Copy)]
+pub(super) struct Inputs<'a> {
+    pub children: &'a Children<'a>,
+    /// Holds the buffers that no result contains.
+    pub buffers: &'a EncodedBuffers,
+}
+
 /// The source of a program's words.
 pub(super) enum WordSource<'a> {
     /// A buffer of words, and the byte offset of the first word.
@@ -141,10 +149,10 @@ pub(super) enum WordSource<'a> {
 /// all of them.
 pub(super) fn run_all<'a>(
     chains: &'a [Chain<'a>],
-    children: &'a Children<'a>,
+    inputs: Inputs<'a>,
     stream: &'a Stream,
 ) -> Result<Vec<DeviceBatch>> {
-    let passes = chains.iter().map(|chain| chain.in_context(|| Pass::new(chain, children, stream)));
+    let passes = chains.iter().map(|chain| chain.in_context(|| Pass::new(chain, inputs, stream)));
     let mut passes = passes.collect::<Result<Vec<_>>>()?;
     let blocks = Blocks::alloc(&mut passes, stream)?.write(&passes, stream)?;
     let arrays = passes.into_iter().map(|pass| {
@@ -207,7 +215,7 @@ enum Place {
 }
 
 impl<'a> Pass<'a> {
-    fn new(chain: &'a Chain<'a>, children: &'a Children<'a>, stream: &'a Stream) -> Outcome<Self> {
+    fn new(chain: &'a Chain<'a>, inputs: Inputs<'a>, stream: &'a Stream) -> Outcome<Self> {
         let link = chain.last()?;
         let too_long = |_| link.node.wrong("the node has more values than this machine can address");
         let len = usize::try_from(link.rows.end - link.rows.start).map_err(too_long)?;
@@ -216,7 +224,7 @@ impl<'a> Pass<'a> {
         let dictionary =
             chain.links.iter().position(|link| matches!(link.program.source, Operator::Dictionary { .. }));
         let (codes, links) = chain.links.split_at_checked(dictionary.unwrap_or(0)).ok_or_else(no_chain)?;
-        let mut run = Run::new(link, len, children, stream);
+        let mut run = Run::new(link, len, inputs, stream);
         let first = links.first().ok_or_else(no_chain)?;
         if len == 0 {
             let source = WordSource::Counted { base: 0, step: 0 };
@@ -235,8 +243,9 @@ impl<'a> Pass<'a> {
             });
         }
         let (steps, patches) = run.steps(links)?;
-        let (source, are_stepped) =
-            run.source(codes, first, &steps).map_err(|error| first.with_context(error))?;
+        let (source, are_stepped) = run
+            .source(codes, first, &steps, chain.is_temporary)
+            .map_err(|error| first.with_context(error))?;
         let n_steps_left = if are_stepped { 0 } else { steps.len() };
         let mut place = Place::In(0);
         if let WordSource::Words(buffer, at) = &source {
@@ -457,7 +466,7 @@ impl Blocks {
 /// Prepares the source of a pass.
 pub(super) struct Run<'a> {
     pub words: Words,
-    pub children: &'a Children<'a>,
+    pub inputs: Inputs<'a>,
     pub stream: &'a Stream,
     pub validity: Option<Validity>,
     left_patches: Option<PatchStep<'a>>,
@@ -494,9 +503,9 @@ pub(super) fn array_of(
 
 impl<'a> Run<'a> {
     /// Starts a run over `len` words, which have the width of the words of `link`.
-    pub fn new(link: &Link<'a>, len: usize, children: &'a Children<'a>, stream: &'a Stream) -> Self {
+    pub fn new(link: &Link<'a>, len: usize, inputs: Inputs<'a>, stream: &'a Stream) -> Self {
         let words = Words { at: 0, len, width_bytes: link.program.width };
-        Self { words, children, stream, validity: None, left_patches: None }
+        Self { words, inputs, stream, validity: None, left_patches: None }
     }
 
     /// The steps that are applied to a chain's words, and the patches of the chain.
@@ -549,7 +558,8 @@ impl<'a> Run<'a> {
         width_bytes: usize,
     ) -> Result<Option<Patches<'a>>> {
         let node = link.node;
-        let (indices, values) = ((self.children)(node, indices)?, (self.children)(node, values)?);
+        let (indices, values) =
+            ((self.inputs.children)(node, indices)?, (self.inputs.children)(node, values)?);
         let within = if *link.rows == (0..node.length()) {
             0..indices.len()
         } else {
@@ -578,7 +588,7 @@ impl<'a> Run<'a> {
 
     /// Adds a null at each index at which a boolean child is false.
     fn valid_where(&mut self, node: EncodedNode<'a>, child: u32) -> Result<()> {
-        let booleans = (self.children)(node, child)?;
+        let booleans = (self.inputs.children)(node, child)?;
         self.merge_validity(Some((values_of(booleans)?.clone(), booleans.offset())))
     }
 

@@ -1,5 +1,7 @@
 //! Converts buffers from and to the buffers of encoded arrays.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use crossdock_plugin_api::{Device, Owned, abi};
 
 use crate::{Buffer, ForeignOwner, Ready};
@@ -15,15 +17,8 @@ impl Buffer {
         if raw.bytes == 0 {
             return None;
         }
-        let device = Device::from_arrow(raw.device.r#type, raw.device.id);
-        let (address, bytes, event) = (raw.address.addr() as u64, raw.bytes, raw.sync_event);
-        let owner = ForeignOwner::new(Shared(raw));
-        // SAFETY: by this function's contract the range is readable and the event alive until the
-        // release of `raw`, which `owner` holds.
-        unsafe {
-            let ready = Ready::from_sync_event(event, &owner);
-            Some(Buffer::foreign(&owner, device, address, Some(bytes), ready))
-        }
+        // SAFETY: by this function's contract.
+        unsafe { EncodedBuffers::new().add(raw) }
     }
 
     /// Exports this buffer as a buffer of an encoded array. A buffer of unknown length is exported
@@ -44,11 +39,45 @@ impl Buffer {
     }
 }
 
-/// A buffer of an encoded array that several [`Buffer`]s share.
-struct Shared(#[allow(dead_code)] Owned<abi::EncodedBuffer>);
+/// Buffers of an encoded array that are released together, after the last use of any of them. The
+/// release of each buffer alone would query the events of its uses.
+pub struct EncodedBuffers {
+    owner: ForeignOwner,
+    held: Arc<Mutex<Vec<Owned<abi::EncodedBuffer>>>>,
+}
 
-// SAFETY: the value is only dropped, by one thread; nothing accesses it through a shared reference.
-unsafe impl Sync for Shared {}
+impl EncodedBuffers {
+    /// Creates an empty list.
+    pub fn new() -> Self {
+        let held = Arc::default();
+        Self { owner: ForeignOwner::new(Arc::clone(&held)), held }
+    }
+
+    /// Takes ownership of `raw`, like [`Buffer::from_encoded`].
+    ///
+    /// # Safety
+    /// See [`Buffer::from_encoded`].
+    pub unsafe fn add(&self, raw: Owned<abi::EncodedBuffer>) -> Option<Buffer> {
+        if raw.bytes == 0 {
+            return None;
+        }
+        let device = Device::from_arrow(raw.device.r#type, raw.device.id);
+        let (address, bytes, event) = (raw.address.addr() as u64, raw.bytes, raw.sync_event);
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).push(raw);
+        // SAFETY: by this function's contract the range is readable and the event alive until the
+        // release of `raw`, which `owner` holds.
+        unsafe {
+            let ready = Ready::from_sync_event(event, &self.owner);
+            Some(Buffer::foreign(&self.owner, device, address, Some(bytes), ready))
+        }
+    }
+}
+
+impl Default for EncodedBuffers {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 unsafe extern "C" fn release(buffer: *mut abi::EncodedBuffer) {
     // SAFETY: only `to_encoded` sets this callback, with a boxed `Buffer` as private data. The

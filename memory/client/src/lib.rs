@@ -25,6 +25,7 @@ pub use buffer::{Buffer, BufferMut, ForeignOwner};
 pub use buffer_builder::BufferBuilder;
 pub use copies::Copies;
 pub use crossdock_plugin_api::{Code, Device, Error, Host, Result};
+pub use encoded::EncodedBuffers;
 pub use encoded_bytes::{read_encoded, write_encoded};
 pub use event::{Event, Ready};
 pub use host_kernels::HostKernel;

@@ -51,16 +51,24 @@ impl Segments {
         let mut loads = Vec::with_capacity(missing.len());
         for (_, segment) in &missing {
             let bytes = segment.bytes as usize;
-            loads.push(LoadRange { from: segment.offset, to: end, bytes });
+            // The bytes up to the next segment in the block are loaded too. The segments are then
+            // adjacent, and are copied to a device together.
+            let padded = bytes.next_multiple_of(ALIGNMENT);
+            let is_in_file = segment.offset.saturating_add(padded as u64) <= file.len();
+            loads.push(LoadRange {
+                from: segment.offset,
+                to: end,
+                bytes: if is_in_file { padded } else { bytes },
+            });
             end = end
-                .checked_add(bytes.next_multiple_of(ALIGNMENT))
+                .checked_add(padded)
                 .ok_or_else(|| Error::out_of_memory("the segments exceed the address space"))?;
         }
         let mut block = memory.alloc(stream, end)?;
         loader.load(call, file.source(), &mut block, &loads, stream)?;
         let block = if stream.device() == Device::CPU { block.freeze_now() } else { block.freeze(stream)? };
-        for ((index, _), load) in missing.iter().zip(&loads) {
-            segments.loaded.insert(*index, block.slice(load.to, load.bytes)?);
+        for ((index, segment), load) in missing.iter().zip(&loads) {
+            segments.loaded.insert(*index, block.slice(load.to, segment.bytes as usize)?);
         }
         Ok(segments)
     }
