@@ -1,0 +1,230 @@
+//! The element types of tensors, and their names in each format.
+
+use arrow_schema::{DataType, TimeUnit};
+
+/// An element type that Arrow supports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Element {
+    /// A boolean that is stored as one byte.
+    Bool,
+    /// An integer or a float.
+    Number(DataType),
+    /// A timestamp without a time zone, or a duration: 8 bytes. NumPy's NaT is the least number.
+    Time(DataType),
+    /// A string of this number of bytes, padded with zeros.
+    Bytes(i32),
+    /// A string of this number of code points, 4 bytes each, padded with zeros.
+    Text(u32),
+}
+
+/// The types that all formats store as the same bytes: the name in safetensors, the kind and width
+/// in bytes in NumPy, and the type in Arrow.
+const NUMBERS: [(&str, char, usize, DataType); 11] = [
+    ("F64", 'f', 8, DataType::Float64),
+    ("F32", 'f', 4, DataType::Float32),
+    ("F16", 'f', 2, DataType::Float16),
+    ("I64", 'i', 8, DataType::Int64),
+    ("I32", 'i', 4, DataType::Int32),
+    ("I16", 'i', 2, DataType::Int16),
+    ("I8", 'i', 1, DataType::Int8),
+    ("U64", 'u', 8, DataType::UInt64),
+    ("U32", 'u', 4, DataType::UInt32),
+    ("U16", 'u', 2, DataType::UInt16),
+    ("U8", 'u', 1, DataType::UInt8),
+];
+
+const UNITS: [(&str, TimeUnit); 4] = [
+    ("s", TimeUnit::Second),
+    ("ms", TimeUnit::Millisecond),
+    ("us", TimeUnit::Microsecond),
+    ("ns", TimeUnit::Nanosecond),
+];
+
+impl Element {
+    /// The number of bytes of an element in a file.
+    pub fn width(&self) -> usize {
+        match self {
+            Self::Bool => 1,
+            Self::Number(data_type) => data_type.primitive_width().unwrap_or(1),
+            Self::Time(_) => 8,
+            Self::Bytes(n) => usize::try_from(*n).unwrap_or(0),
+            Self::Text(n) => *n as usize * 4,
+        }
+    }
+
+    /// The alignment in bytes that Arrow requires for the elements.
+    pub fn alignment(&self) -> usize {
+        match self {
+            Self::Bytes(_) => 1,
+            Self::Text(_) => 4,
+            other => other.width(),
+        }
+    }
+
+    /// The type of the values in Arrow.
+    pub fn data_type(&self) -> DataType {
+        match self {
+            Self::Bool => DataType::Int8,
+            Self::Number(data_type) | Self::Time(data_type) => data_type.clone(),
+            Self::Bytes(n) => DataType::FixedSizeBinary(*n),
+            Self::Text(_) => DataType::Utf8,
+        }
+    }
+
+    /// The element type that stores the values of an Arrow type as they are. `None` if there is
+    /// none.
+    pub fn from_arrow(data_type: &DataType) -> Option<Self> {
+        match data_type {
+            DataType::Timestamp(_, None) | DataType::Duration(_) => Some(Self::Time(data_type.clone())),
+            DataType::FixedSizeBinary(n @ 1..) => Some(Self::Bytes(*n)),
+            _ => NUMBERS.iter().any(|row| row.3 == *data_type).then(|| Self::Number(data_type.clone())),
+        }
+    }
+
+    /// The element type with a name of safetensors. `None` if Arrow does not support it.
+    pub fn from_safetensors(name: &str) -> Option<Self> {
+        if name == "BOOL" {
+            return Some(Self::Bool);
+        }
+        NUMBERS.iter().find(|row| row.0 == name).map(|row| Self::Number(row.3.clone()))
+    }
+
+    /// The name in safetensors. `None` if safetensors does not have the type.
+    pub fn safetensors_name(&self) -> Option<&'static str> {
+        match self {
+            Self::Bool => Some("BOOL"),
+            Self::Number(data_type) => NUMBERS.iter().find(|row| row.3 == *data_type).map(|row| row.0),
+            _ => None,
+        }
+    }
+
+    /// The element type with a type string of NumPy without its byte order, such as `f8` or
+    /// `M8[ns]`.
+    ///
+    /// # Errors
+    /// Returns the reason if Arrow does not support the type, or if the text is not a type string.
+    pub fn from_numpy(text: &str) -> Result<Self, String> {
+        let (head, unit) = match text.split_once('[') {
+            Some((head, rest)) => match rest.strip_suffix(']') {
+                Some(unit) => (head, Some(unit)),
+                None => return Err("it is not a type string of NumPy".to_owned()),
+            },
+            None => (text, None),
+        };
+        let mut digits = head.chars();
+        let kind = digits.next().unwrap_or(' ');
+        let size = digits.as_str();
+        let size = match (size.is_empty(), size.bytes().all(|byte| byte.is_ascii_digit())) {
+            (true, _) => None,
+            (false, true) => size.parse::<u32>().ok(),
+            (false, false) => return Err("it is not a type string of NumPy".to_owned()),
+        };
+        match (kind, size, unit) {
+            ('b', Some(1), None) => Ok(Self::Bool),
+            ('f' | 'i' | 'u', Some(width), None) => NUMBERS
+                .iter()
+                .find(|row| row.1 == kind && row.2 == width as usize)
+                .map(|row| Self::Number(row.3.clone()))
+                .ok_or_else(|| "Arrow has no such type: cast the array first".to_owned()),
+            ('M' | 'm', Some(8), unit) => time(kind, unit.unwrap_or("generic")),
+            ('S', Some(width), None) => match i32::try_from(width) {
+                Ok(width @ 1..) => Ok(Self::Bytes(width)),
+                _ => Err(format!("the strings have {width} bytes, expected 1 to {}", i32::MAX)),
+            },
+            ('U', Some(n @ 1..=MAX_CHARS), None) => Ok(Self::Text(n)),
+            ('U', Some(n), None) => {
+                Err(format!("the strings have {n} characters, expected 1 to {MAX_CHARS}"))
+            }
+            ('c', Some(_), None) => {
+                Err("Arrow has no complex numbers: store the parts separately".to_owned())
+            }
+            ('O', ..) => Err("it contains Python objects (pickle), which are never read".to_owned()),
+            ('V', ..) => Err("it contains raw or structured data: store its fields separately".to_owned()),
+            _ => Err("it is not a type string of NumPy".to_owned()),
+        }
+    }
+
+    /// The type string in NumPy, with the byte order. `None` if NumPy does not have the type.
+    pub fn numpy_name(&self) -> Option<String> {
+        let time = |kind: char, unit: &TimeUnit| {
+            let unit = UNITS.iter().find(|row| row.1 == *unit)?.0;
+            Some(format!("<{kind}8[{unit}]"))
+        };
+        match self {
+            Self::Bool => Some("|b1".to_owned()),
+            Self::Number(data_type) => {
+                let row = NUMBERS.iter().find(|row| row.3 == *data_type)?;
+                let order = if row.2 == 1 { '|' } else { '<' };
+                Some(format!("{order}{}{}", row.1, row.2))
+            }
+            Self::Time(DataType::Timestamp(unit, _)) => time('M', unit),
+            Self::Time(DataType::Duration(unit)) => time('m', unit),
+            Self::Time(_) => None,
+            Self::Bytes(n) => Some(format!("|S{n}")),
+            Self::Text(n) => Some(format!("<U{n}")),
+        }
+    }
+}
+
+/// The maximum number of code points of a string.
+const MAX_CHARS: u32 = 1 << 28;
+
+fn time(kind: char, unit: &str) -> Result<Element, String> {
+    let name = if kind == 'M' { "datetime64" } else { "timedelta64" };
+    let Some((_, unit)) = UNITS.iter().find(|row| row.0 == unit) else {
+        return Err(format!("Arrow has no {name} of this unit: cast the array to {name}[s] first"));
+    };
+    Ok(Element::Time(match kind {
+        'M' => DataType::Timestamp(*unit, None),
+        _ => DataType::Duration(*unit),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_numpy_round_trip() {
+        for name in
+            ["|b1", "<f8", "<f2", "<i4", "|u1", "|i1", "<u8", "<M8[ns]", "<m8[s]", "<M8[ms]", "|S5", "<U7"]
+        {
+            let element = Element::from_numpy(&name[1..]).unwrap();
+            assert_eq!(element.numpy_name().as_deref(), Some(name));
+        }
+    }
+
+    #[test]
+    fn names_of_safetensors_round_trip() {
+        for name in ["BOOL", "F64", "F32", "F16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8"] {
+            assert_eq!(Element::from_safetensors(name).unwrap().safetensors_name(), Some(name));
+        }
+        assert_eq!(Element::from_safetensors("BF16"), None);
+        assert_eq!(Element::from_safetensors("f32"), None);
+    }
+
+    #[test]
+    fn unsupported_types_have_a_reason() {
+        for (name, part) in [
+            ("c16", "complex"),
+            ("O", "pickle"),
+            ("V8", "structured"),
+            ("f16", "cast the array"),
+            ("M8[D]", "datetime64[s]"),
+            ("M8[25s]", "datetime64[s]"),
+            ("m8", "timedelta64[s]"),
+            ("S0", "0 bytes"),
+            ("U0", "0 characters"),
+            ("U4294967295", "4294967295 characters"),
+            ("U99999999999", "not a type string"),
+            ("", "not a type string"),
+            ("f", "not a type string"),
+            ("f+8", "not a type string"),
+            ("M8[ns", "not a type string"),
+            ("i8[ns]", "not a type string"),
+        ] {
+            let error = Element::from_numpy(name).unwrap_err();
+            assert!(error.contains(part), "{name}: {error}");
+        }
+    }
+}
