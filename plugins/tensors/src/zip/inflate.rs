@@ -135,9 +135,10 @@ impl Inflater {
     }
 }
 
-/// Compares a checksum with the checksum that the archive declares.
+/// Compares a checksum with the checksum that the archive declares. Accepts every checksum in a
+/// fuzzer, which changes bytes without the checksum.
 pub fn check_crc(crc: Crc32, member: &Member) -> Result<()> {
-    if crc.value() == member.crc {
+    if crc.value() == member.crc || cfg!(fuzzing) {
         return Ok(());
     }
     Err(Error::bad_data(format!(

@@ -67,16 +67,22 @@ struct Directory {
 impl Directory {
     fn find(file: &StoredSource) -> Result<Self> {
         let len = file.len();
-        let tail_bytes = len.min(END_BYTES + MAX_COMMENT_BYTES);
-        let tail_begin = len - tail_bytes;
-        let at = file.with(tail_begin, tail_bytes as usize, |tail| Ok(find_end(tail)))?;
-        let at = at.ok_or_else(|| {
+        let find_in = |tail_bytes: u64| {
+            let begin = len.saturating_sub(tail_bytes);
+            let find = |tail: &[u8]| Ok(find_end(tail).map(|at| begin + at as u64));
+            file.with(begin, (len - begin) as usize, find)
+        };
+        // Most archives have no comment.
+        let end = match find_in(END_BYTES)? {
+            None => find_in(END_BYTES + MAX_COMMENT_BYTES)?,
+            end => end,
+        };
+        let end = end.ok_or_else(|| {
             Error::bad_data(format!(
-                "there is no end of a central directory within the last {tail_bytes} bytes: it is not a zip archive, \
-                 or it is truncated"
+                "there is no end of a central directory at the end of the {len} bytes: it is not a zip archive, or it \
+                 is truncated"
             ))
         })?;
-        let end = tail_begin + at as u64;
         let mut fields = [0; END_BYTES as usize];
         file.read_unmapped(end, &mut fields)?;
         let mut fields = Fields(&fields);

@@ -4,7 +4,7 @@ use crossdock_memory::Result;
 use crossdock_plugin_api::Code;
 
 use super::read::Entry;
-use super::{ArchiveWriter, Compression, Inflater, check_crc, read};
+use super::{ArchiveWriter, Compression, END, Inflater, check_crc, read};
 use crate::crc::Crc32;
 use crate::output::Output;
 use crate::test_source::{sink, stored, with_call};
@@ -102,6 +102,38 @@ fn skipped_bytes_are_part_of_the_checksum() {
 }
 
 #[test]
+fn archive_may_have_a_comment() {
+    let mut bytes = archive(&[("a", b"some bytes")], Compression::None);
+    let comment = [&END[..], &[0; 30]].concat();
+    let at = bytes.len() - 2;
+    bytes[at] = comment.len() as u8;
+    bytes.extend(comment);
+    assert_eq!(contents(&bytes, 100).unwrap().len(), 1);
+    bytes.extend([0; 70_000]);
+    assert!(contents(&bytes, 100).is_err());
+}
+
+/// An archive with so many members has a directory with 64-bit sizes.
+#[test]
+fn directory_may_have_64_bit_sizes() {
+    let names: Vec<String> = (0..65_536).map(|i| i.to_string()).collect();
+    let members: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &b"x"[..])).collect();
+    let bytes = archive(&members, Compression::None);
+    let entries = read(&stored(&bytes)).unwrap();
+    assert_eq!(entries.len(), 65_536);
+    assert_eq!(entries[65_535].name, "65535");
+    let at = bytes.len() - 22 - 20;
+    for (at, part) in
+        [(at + 8, "truncated"), (at, "65536 members, expected 65535"), (at - 56, "end of a zip64 directory")]
+    {
+        let mut changed = bytes.clone();
+        changed[at + 3] ^= 0x40;
+        let error = read(&stored(&changed)).unwrap_err();
+        assert!(error.message().contains(part), "{error}");
+    }
+}
+
+#[test]
 fn every_truncated_archive_is_an_error() {
     for compression in [Compression::None, Compression::Deflate] {
         let bytes = archive(&[("a", b"some bytes"), ("b", b"other bytes")], compression);
@@ -112,8 +144,8 @@ fn every_truncated_archive_is_an_error() {
     }
 }
 
-/// A change of a byte of the members' data must be an error, unless the byte has no meaning, such as
-/// the padding before a block without compression. Changes of other bytes must not panic.
+/// A change of a byte of the members' data must be an error, unless the byte has no meaning, such
+/// as the padding before a block without compression. Changes of other bytes must not panic.
 #[test]
 fn changed_data_is_an_error_or_has_no_effect() {
     let data = noise(500);
