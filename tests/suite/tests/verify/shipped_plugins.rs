@@ -64,6 +64,22 @@ fn vortex_file_plugin_passes_every_case() {
     );
 }
 
+#[test]
+fn tensors_plugin_passes_every_case() {
+    let folder = tempfile::tempdir().unwrap();
+    let header = r#"{"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},"b":{"dtype":"BOOL","shape":[2],"data_offsets":[24,26]}}"#;
+    let length = (header.len() as u64).to_le_bytes();
+    let tensors = [&length[..], header.as_bytes(), &[1; 26]].concat();
+    let header = "{'descr': '>M8[s]', 'fortran_order': False, 'shape': (2, 2), }";
+    let length = (header.len() as u16).to_le_bytes();
+    let array = [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), &[7; 32]].concat();
+    let tensors = sample(folder.path(), "sample.safetensors", tensors);
+    let array = sample(folder.path(), "sample.npy", array);
+    let run = ["hostile.samples", "hostile.bytes", "importer.selection", "exporter.follows_plan"];
+    let samples = ["--sample", &tensors, "--sample", &array];
+    assert_passes_with(&built_file("libcrossdock_tensors_plugin.so"), &samples, &run);
+}
+
 /// The cases that must run for plugins with encodings.
 const DECODING: [&str; 2] = ["encoding.samples", "encoding.changed_samples"];
 
