@@ -11,6 +11,9 @@ pub enum Element {
     Number(DataType),
     /// A timestamp without a time zone, or a duration: 8 bytes. NumPy's NaT is the least number.
     Time(DataType),
+    /// A number of days since 1970-01-01: 8 bytes in NumPy, 4 bytes in Arrow. NumPy's NaT is the
+    /// least number of 8 bytes.
+    Days,
     /// A string of this number of bytes, padded with zeros.
     Bytes(i32),
     /// A string of this number of code points, 4 bytes each, padded with zeros.
@@ -46,10 +49,20 @@ impl Element {
         match self {
             Self::Bool => 1,
             Self::Number(data_type) => data_type.primitive_width().unwrap_or(1),
-            Self::Time(_) => 8,
+            Self::Time(_) | Self::Days => 8,
             Self::Bytes(n) => usize::try_from(*n).unwrap_or(0),
             Self::Text(n) => *n as usize * 4,
         }
+    }
+
+    /// Whether NumPy's NaT is a value of the type. NaT is null in Arrow.
+    pub fn has_nat(&self) -> bool {
+        matches!(self, Self::Time(_) | Self::Days)
+    }
+
+    /// Whether the elements have another form in Arrow than in a file.
+    pub fn is_decoded(&self) -> bool {
+        matches!(self, Self::Text(_) | Self::Days)
     }
 
     /// The alignment in bytes that Arrow requires for the elements.
@@ -66,27 +79,45 @@ impl Element {
         match self {
             Self::Bool => DataType::Int8,
             Self::Number(data_type) | Self::Time(data_type) => data_type.clone(),
+            Self::Days => DataType::Date32,
             Self::Bytes(n) => DataType::FixedSizeBinary(*n),
             Self::Text(_) => DataType::Utf8,
         }
     }
 
-    /// The element type that stores the values of an Arrow type as they are. `None` if there is
-    /// none.
+    /// The element type that stores the values of an Arrow type. `None` if there is none.
     pub fn from_arrow(data_type: &DataType) -> Option<Self> {
         match data_type {
             DataType::Timestamp(_, None) | DataType::Duration(_) => Some(Self::Time(data_type.clone())),
+            DataType::Date32 => Some(Self::Days),
             DataType::FixedSizeBinary(n @ 1..) => Some(Self::Bytes(*n)),
             _ => NUMBERS.iter().any(|row| row.3 == *data_type).then(|| Self::Number(data_type.clone())),
         }
     }
 
-    /// The element type with a name of safetensors. `None` if Arrow does not support it.
-    pub fn from_safetensors(name: &str) -> Option<Self> {
+    /// The element type with a name of safetensors.
+    ///
+    /// # Errors
+    /// Returns the reason, and what to do instead, if Arrow does not support the type.
+    pub fn from_safetensors(name: &str) -> Result<Self, String> {
         if name == "BOOL" {
-            return Some(Self::Bool);
+            return Ok(Self::Bool);
         }
-        NUMBERS.iter().find(|row| row.0 == name).map(|row| Self::Number(row.3.clone()))
+        if let Some(row) = NUMBERS.iter().find(|row| row.0 == name) {
+            return Ok(Self::Number(row.3.clone()));
+        }
+        let why = match name {
+            "BF16" => "Arrow has no bfloat16: store the tensor as F32, which has all of its values",
+            "C64" | "C128" => "Arrow has no complex numbers: store the parts as two tensors",
+            _ if ["F8_", "F6_", "F4"].iter().any(|prefix| name.starts_with(prefix)) => {
+                "Arrow has no floats of fewer than 16 bits: store the tensor as F32, which has all of its values"
+            }
+            _ => {
+                let names = NUMBERS.iter().map(|row| row.0).collect::<Vec<_>>().join(", ");
+                return Err(format!("type {name}: unknown, expected BOOL, {names}"));
+            }
+        };
+        Err(format!("type {name}: {why}"))
     }
 
     /// The name in safetensors. `None` if safetensors does not have the type.
@@ -160,6 +191,7 @@ impl Element {
             Self::Time(DataType::Timestamp(unit, _)) => time('M', unit),
             Self::Time(DataType::Duration(unit)) => time('m', unit),
             Self::Time(_) => None,
+            Self::Days => Some("<M8[D]".to_owned()),
             Self::Bytes(n) => Some(format!("|S{n}")),
             Self::Text(n) => Some(format!("<U{n}")),
         }
@@ -171,8 +203,29 @@ const MAX_CHARS: u32 = 1 << 28;
 
 fn time(kind: char, unit: &str) -> Result<Element, String> {
     let name = if kind == 'M' { "datetime64" } else { "timedelta64" };
+    if (kind, unit) == ('M', "D") {
+        return Ok(Element::Days);
+    }
     let Some((_, unit)) = UNITS.iter().find(|row| row.0 == unit) else {
-        return Err(format!("Arrow has no {name} of this unit: cast the array to {name}[s] first"));
+        return Err(match (kind, unit.trim_start_matches(|c: char| c.is_ascii_digit())) {
+            (_, "generic") => format!("{name} has no unit here: cast the array to {name}[s] first"),
+            ('m', "Y" | "M") => format!(
+                "Arrow has no {name}[{unit}], because months and years have different lengths: store the numbers \
+                 (array.view('i8')) instead"
+            ),
+            ('M', "Y" | "M" | "W" | "D") => {
+                format!("Arrow has no {name}[{unit}]: cast the array to {name}[D] or {name}[s] first")
+            }
+            (_, "ps" | "fs" | "as") => {
+                format!(
+                    "Arrow has no {name}[{unit}]: cast the array to {name}[ns] first, which rounds the values"
+                )
+            }
+            (_, "W" | "D" | "h" | "m" | "s" | "ms" | "us" | "ns") => {
+                format!("Arrow has no {name}[{unit}]: cast the array to {name}[s] or a smaller unit first")
+            }
+            _ => "it is not a type string of NumPy".to_owned(),
+        });
     };
     Ok(Element::Time(match kind {
         'M' => DataType::Timestamp(*unit, None),
@@ -187,7 +240,7 @@ mod tests {
     #[test]
     fn names_of_numpy_round_trip() {
         for name in
-            ["|b1", "<f8", "<f2", "<i4", "|u1", "|i1", "<u8", "<M8[ns]", "<m8[s]", "<M8[ms]", "|S5", "<U7"]
+            ["|b1", "<f8", "<f2", "<i4", "|u1", "|i1", "<u8", "<M8[ns]", "<m8[s]", "<M8[D]", "|S5", "<U7"]
         {
             let element = Element::from_numpy(&name[1..]).unwrap();
             assert_eq!(element.numpy_name().as_deref(), Some(name));
@@ -199,8 +252,24 @@ mod tests {
         for name in ["BOOL", "F64", "F32", "F16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8"] {
             assert_eq!(Element::from_safetensors(name).unwrap().safetensors_name(), Some(name));
         }
-        assert_eq!(Element::from_safetensors("BF16"), None);
-        assert_eq!(Element::from_safetensors("f32"), None);
+    }
+
+    #[test]
+    fn unsupported_types_of_safetensors_have_a_reason() {
+        for (name, part) in [
+            ("BF16", "type BF16: Arrow has no bfloat16: store the tensor as F32"),
+            ("F8_E4M3", "type F8_E4M3: Arrow has no floats of fewer than 16 bits: store the tensor as F32"),
+            ("F8_E5M2", "F32"),
+            ("F8_E8M0", "F32"),
+            ("F6_E2M3", "F32"),
+            ("F4", "F32"),
+            ("C64", "two tensors"),
+            ("f32", "type f32: unknown, expected BOOL, F64, F32"),
+            ("", "type : unknown"),
+        ] {
+            let error = Element::from_safetensors(name).unwrap_err();
+            assert!(error.contains(part), "{name}: {error}");
+        }
     }
 
     #[test]
@@ -210,9 +279,19 @@ mod tests {
             ("O", "pickle"),
             ("V8", "structured"),
             ("f16", "cast the array"),
-            ("M8[D]", "datetime64[s]"),
-            ("M8[25s]", "datetime64[s]"),
+            ("M8[25s]", "no datetime64[25s]: cast the array to datetime64[s] or a smaller unit"),
+            ("M8[7D]", "no datetime64[7D]: cast the array to datetime64[D] or datetime64[s]"),
+            ("M8[W]", "no datetime64[W]: cast the array to datetime64[D]"),
+            ("M8[M]", "no datetime64[M]: cast the array to datetime64[D]"),
+            ("M8[Y]", "no datetime64[Y]: cast the array to datetime64[D]"),
+            ("M8[h]", "no datetime64[h]: cast the array to datetime64[s]"),
+            ("M8[as]", "no datetime64[as]: cast the array to datetime64[ns]"),
+            ("m8[D]", "no timedelta64[D]: cast the array to timedelta64[s]"),
+            ("m8[Y]", "array.view('i8')"),
+            ("m8[M]", "array.view('i8')"),
             ("m8", "timedelta64[s]"),
+            ("M8[x]", "not a type string"),
+            ("M8[]", "not a type string"),
             ("S0", "0 bytes"),
             ("U0", "0 characters"),
             ("U4294967295", "4294967295 characters"),

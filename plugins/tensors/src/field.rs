@@ -30,19 +30,18 @@ fn extension(name: &str, metadata: String) -> Metadata {
     ])
 }
 
-/// The type of a column whose rows have the dimensions `row_dims`. Times are nullable, because
-/// NumPy's NaT is read as null.
+/// The type of a column whose rows have the dimensions `row_dims`. Times and days are nullable,
+/// because NumPy's NaT is read as null.
 ///
 /// # Errors
 /// If Arrow has no type for the rows.
 pub fn to_field(name: &str, element: &Element, row_dims: &[u64]) -> Result<Field> {
-    let is_time = matches!(element, Element::Time(_));
     let values = |name: &str, nullable: bool| {
         let field = Field::new(name, element.data_type(), nullable);
         if *element == Element::Bool { field.with_metadata(extension(BOOL8, String::new())) } else { field }
     };
     if row_dims.is_empty() {
-        return Ok(values(name, is_time));
+        return Ok(values(name, element.has_nat()));
     }
     if matches!(element, Element::Text(_)) {
         return Err(Error::unsupported(format!(
@@ -72,6 +71,17 @@ pub struct Form {
     pub row_dims: Vec<u64>,
     /// Whether Arrow stores the elements as bits. Only booleans are stored so.
     pub is_bits: bool,
+}
+
+impl Form {
+    /// The number of bytes of an element in Arrow. `None` if Arrow stores bits.
+    pub fn width(&self) -> Option<usize> {
+        match self.element {
+            _ if self.is_bits => None,
+            Element::Days => Some(4),
+            _ => Some(self.element.width()),
+        }
+    }
 }
 
 /// The form in which a column is written.
@@ -142,8 +152,8 @@ fn advice(data_type: &DataType) -> &'static str {
     use DataType::*;
     match data_type {
         Timestamp(_, Some(_)) => "NumPy has no time zones; cast it to a timestamp without a time zone",
-        Date32 | Date64 | Time32(_) | Time64(_) | Interval(_) => {
-            "it is written only as a timestamp or a number; cast it, or leave it out"
+        Date64 | Time32(_) | Time64(_) | Interval(_) => {
+            "it is written only as a timestamp, a date of 32 bits or a number; cast it, or leave it out"
         }
         Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..) => {
             "a tensor has no decimals; cast it to float64 or an integer type, or leave it out"
@@ -190,7 +200,7 @@ mod tests {
     #[test]
     fn fields_and_forms_round_trip() {
         for row_dims in [vec![], vec![3], vec![2, 3], vec![0, 4], vec![1; 63]] {
-            for name in ["b1", "f2", "f8", "i1", "u4", "S7", "M8[us]", "m8[s]"] {
+            for name in ["b1", "f2", "f8", "i1", "u4", "S7", "M8[us]", "m8[s]", "M8[D]"] {
                 let element = Element::from_numpy(name).unwrap();
                 let field = to_field("x", &element, &row_dims).unwrap();
                 let expected = Form { element, row_dims: row_dims.clone(), is_bits: false };
@@ -250,7 +260,7 @@ mod tests {
     fn rejects_types_that_no_format_stores() {
         for (data_type, part) in [
             (DataType::Utf8, "fixed width"),
-            (DataType::Date32, "cast it"),
+            (DataType::Date64, "cast it"),
             (DataType::Decimal128(5, 2), "decimals"),
             (DataType::Timestamp(arrow_schema::TimeUnit::Second, Some("UTC".into())), "time zones"),
             (DataType::FixedSizeBinary(0), "leave it out"),

@@ -8,17 +8,24 @@
 //!
 //! - `safetensors`, `npy`, `numpy`, `zip`: the structure of files; `tensor`: the tensors of a file.
 //! - `element`, `shape`, `field`: types and shapes, in the formats and in Arrow.
-//! - `reader`, `batches`, `load`, `text`: read rows; `writer`, `output`: write tables.
+//! - `reader`, `batches`, `load`, `convert`, `jobs`, `text`, `days`: read rows; `writer`, `encode`,
+//!   `output`: write tables.
 
 mod batches;
+mod convert;
 mod crc;
+mod days;
 mod element;
+mod encode;
 mod field;
+mod jobs;
 mod load;
 mod npy;
 #[cfg(test)]
 mod npy_tests;
 mod numpy;
+#[cfg(test)]
+mod numpy_tests;
 mod output;
 mod reader;
 mod safetensors;
@@ -39,7 +46,7 @@ use crossdock_arrays::import_schema_ref;
 use crossdock_memory::{Loader, Memory, StoredSource};
 use crossdock_plugin_api::{
     BatchStream, BatchWriter, Call, ColumnPlan, Device, Error, Exporter, Format, Host, Importer, Input,
-    Options, Plugin, ReadRequest, Result, Sink, Source, abi,
+    Options, Plugin, ReadRequest, Result, Sink, Source, Tasks, abi,
 };
 
 use reader::{Context, Reader};
@@ -74,6 +81,7 @@ impl Plugin for Tensors {
         let context = Context {
             memory: Memory::from_host(&host)?.with_host_kernels()?,
             loader: Loader::from_host(&host)?,
+            tasks: Tasks::from_host(&host)?,
             host,
         };
         let [safetensors, npy, npz] = formats();

@@ -37,6 +37,9 @@ pub struct Header {
 /// If the bytes are not the beginning of an npy file.
 pub fn text_range(prefix: &[u8]) -> Result<std::ops::Range<usize>> {
     let truncated = || Error::bad_data(format!("the array has only {} bytes: it is truncated", prefix.len()));
+    if MAGIC.starts_with(prefix) {
+        return Err(truncated());
+    }
     let Some(rest) = prefix.strip_prefix(MAGIC) else {
         let got = prefix.get(..MAGIC.len()).unwrap_or(prefix);
         return Err(Error::bad_data(format!(

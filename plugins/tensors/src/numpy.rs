@@ -51,7 +51,7 @@ fn stored(file: &StoredSource, begin: u64, bytes: u64, member: Option<Member>, n
 
 fn deflated(call: &Call<'_>, file: &StoredSource, member: Member, name: &str) -> Result<Tensor> {
     let mut inflater = Inflater::new(&member);
-    let (header, skip) = read_header(member.bytes, |to| inflater.read(call, file, to))
+    let (header, skip) = read_header(member.bytes, |to| inflater.read(&|| call.check_cancelled(), file, to))
         .map_err(|error| error.or_offset(member.offset))?;
     tensor(header, member.bytes - skip, name, Data::Deflated { member, skip })
 }

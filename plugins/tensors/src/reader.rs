@@ -7,10 +7,13 @@ use std::sync::Arc;
 use arrow_schema::{Field, Schema, SchemaRef};
 use crossdock_arrays::{DeviceBatch, call_stream, export_batch, export_schema, import_schema_ref};
 use crossdock_memory::{Error, Loader, Memory, Result, StoredSource};
-use crossdock_plugin_api::{BatchStream, Call, Honoured, Host, Options, Owned, ReadRequest, Selection, abi};
+use crossdock_plugin_api::{
+    BatchStream, Call, Honoured, Host, Options, Owned, ReadRequest, Selection, Tasks, abi,
+};
 
 use crate::batches::Batches;
-use crate::load::{Loading, Target, check_stored, load};
+use crate::convert::check_stored;
+use crate::load::{Loading, Target, load};
 use crate::tensor::{Column, Data, File, common_rows};
 
 /// The interfaces of the host that a reader uses.
@@ -19,20 +22,22 @@ pub struct Context {
     pub host: Host,
     pub memory: Memory,
     pub loader: Loader,
+    pub tasks: Tasks,
 }
 
 /// The stream of batches of a file.
 pub struct Reader {
     name: String,
     context: Context,
-    source: StoredSource,
+    source: Arc<StoredSource>,
     schema: SchemaRef,
     columns: Vec<Loading>,
     /// The batches that are not read yet; the reason if the columns are not one table.
     batches: Result<Batches>,
     honoured: Honoured,
     write_options: Options,
-    /// Whether the CRC-32 of members that are not compressed is checked before the next batch.
+    /// Whether the CRC-32 of members that are not compressed is checked before the next batch. That
+    /// of compressed members is checked when they are decompressed.
     checks_stored: bool,
     bytes_done: u64,
 }
@@ -89,12 +94,14 @@ impl Reader {
             true => Options::new().with("compression", "deflate"),
             false => Options::new(),
         };
-        let columns =
-            selected.columns.iter().map(|(_, column)| Loading { column: (*column).clone(), inflater: None });
+        let columns = selected
+            .columns
+            .iter()
+            .map(|(_, column)| Loading { column: Arc::new((*column).clone()), inflater: None });
         Ok(Self {
             name: name.to_owned(),
             context: context.clone(),
-            source,
+            source: Arc::new(source),
             schema: Arc::new(Schema::new(fields).with_metadata(file.metadata.clone())),
             columns: columns.collect(),
             batches,
@@ -116,27 +123,17 @@ impl Reader {
         else {
             return Ok(None);
         };
-        if std::mem::take(&mut self.checks_stored) {
-            self.check_stored(call)?;
-        }
         let stream = call_stream(&self.context.memory, call, call.device())?;
-        let Context { memory, loader, .. } = &self.context;
-        let target = Target { call, memory, loader, file: &self.source, stream: &stream };
+        let Context { memory, loader, tasks, .. } = &self.context;
+        let target = Target { call, memory, loader, tasks, file: &self.source, stream: &stream };
+        if std::mem::take(&mut self.checks_stored) {
+            check_stored(&target, &self.columns)?;
+        }
         let arrays = load(&target, &mut self.columns, &rows)?;
         self.report(call, &rows);
         let len = usize::try_from(rows.end - rows.start)
             .map_err(|_| Error::out_of_memory("a batch has too many rows"))?;
         DeviceBatch::try_new(self.schema.clone(), len, arrays)?.with_default_device(call.device()).map(Some)
-    }
-
-    /// Checks the CRC-32 of the members that are not compressed. That of compressed members is
-    /// checked when they are decompressed.
-    fn check_stored(&self, call: &Call<'_>) -> Result<()> {
-        self.columns.iter().try_for_each(|Loading { column, .. }| match column.stored_member() {
-            None => Ok(()),
-            Some(member) => check_stored(call, &self.source, member)
-                .map_err(|error| error.context(format_args!("tensor '{}'", column.field.name()))),
-        })
     }
 
     fn report(&mut self, call: &Call<'_>, rows: &Range<u64>) {

@@ -62,9 +62,9 @@ impl Header {
         let tensors = self.tensors.into_iter().map(|(name, info)| {
             let in_tensor = |error: Error| error.context(format_args!("tensor '{name}'"));
             let (first, end) = info.data_offsets;
-            let Some(element) = Element::from_safetensors(&info.dtype) else {
-                let why = format!("type {}: Arrow has no such type, cast the tensor first", info.dtype);
-                return Ok(Tensor { name, column: Err(why) });
+            let element = match Element::from_safetensors(&info.dtype) {
+                Ok(element) => element,
+                Err(why) => return Ok(Tensor { name, column: Err(why) }),
             };
             let shape = Shape::new(info.shape.0, element.width()).map_err(in_tensor)?;
             if shape.bytes() != end - first {
@@ -234,7 +234,7 @@ pub fn check_name(name: &str) -> Result<()> {
 /// elements are aligned.
 pub fn header(tensors: &[Outgoing<'_>], metadata: &Metadata) -> Result<(Vec<u8>, Vec<usize>)> {
     let width = |i: &usize| {
-        let element = tensors.get(*i).and_then(|tensor| Element::from_safetensors(tensor.dtype));
+        let element = tensors.get(*i).and_then(|tensor| Element::from_safetensors(tensor.dtype).ok());
         std::cmp::Reverse(element.map_or(1, |element| element.width()))
     };
     let mut order: Vec<usize> = (0..tensors.len()).collect();

@@ -8,20 +8,18 @@ use std::collections::HashSet;
 use arrow_schema::{Schema, SchemaRef};
 use crossdock_arrays::layout::ChildRule;
 use crossdock_arrays::{DeviceArray, call_stream, count_nulls, import_batch};
-use crossdock_memory::{Buffer, Device, Error, Memory, Result, Stream};
+use crossdock_memory::{Buffer, Device, Error, HostView, Memory, Result, Stream};
 use crossdock_plugin_api::{BatchWriter, Call, Capsule, ColumnPlan, Host, Owned, Sink, Verdict, abi};
 
 use crate::element::Element;
+use crate::encode::{Bits, check_times, days, normalise, times, unpack};
 use crate::field::{Form, lost_metadata, to_form};
 use crate::npy;
 use crate::numpy::EXTENSION;
 use crate::output::Output;
 use crate::safetensors::{self, Outgoing};
 use crate::shape::Shape;
-use crate::zip::{ArchiveWriter, Compression};
-
-/// The number of bytes that are converted at once.
-const PIECE_BYTES: usize = 64 << 10;
+use crate::zip::{self, ArchiveWriter, Compression};
 
 /// The format of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,10 +33,19 @@ impl Target {
     /// The form in which a column is written.
     fn form(self, field: &arrow_schema::Field) -> Result<Form> {
         let form = to_form(field)?;
-        if self != Self::SafeTensors {
-            return Ok(form);
+        match self {
+            Self::Npy => return Ok(form),
+            Self::Npz(_) => {
+                zip::check_name(field.name()).map_err(|why| {
+                    Error::unsupported(format!(
+                        "column '{}': its name is not supported in an archive: {why}; rename it",
+                        field.name()
+                    ))
+                })?;
+                return Ok(form);
+            }
+            Self::SafeTensors => safetensors::check_name(field.name())?,
         }
-        safetensors::check_name(field.name())?;
         match form.element.safetensors_name() {
             Some(_) => Ok(form),
             None => Err(Error::unsupported(format!(
@@ -87,6 +94,10 @@ pub fn plan(target: Target, schema: &Schema, from: Device) -> Vec<ColumnPlan> {
             (Verdict::Converted, "compressed with deflate".to_owned())
         }
         (Ok(form), _) if form.is_bits => (Verdict::Converted, "bits become bytes".to_owned()),
+        (Ok(form), _) if form.element == Element::Days => {
+            (Verdict::Converted, "days become numbers of 8 bytes".to_owned())
+        }
+        (Ok(form), _) if form.element.has_nat() => (Verdict::Converted, "nulls become NaT".to_owned()),
         (Ok(_), _) if from != Device::CPU => (Verdict::Copied, "copied to the host".to_owned()),
         (Ok(_), _) => (Verdict::ZeroCopy, "written from the buffers".to_owned()),
     };
@@ -119,7 +130,9 @@ struct Column {
 /// The elements of a column in a batch, in host memory.
 struct Chunk {
     values: Buffer,
-    /// The first element in the buffer.
+    /// `None` if no element is null.
+    validity: Option<Buffer>,
+    /// The first element in the buffers.
     first: usize,
     len: usize,
 }
@@ -166,11 +179,10 @@ impl Writer {
         self.n_rows += batch.len() as u64;
         for (i, array) in batch.columns().iter().enumerate() {
             let name = self.schema.fields().get(i).map_or("", |field| field.name());
-            let chunk = chunk(array, &self.stream);
+            let Some(column) = self.columns.get_mut(i) else { continue };
+            let chunk = chunk(array, &column.form.element, &self.stream);
             let chunk = chunk.map_err(|error| error.context(format_args!("column '{name}'")))?;
-            if let (Some(column), Some(chunk)) = (self.columns.get_mut(i), chunk) {
-                column.chunks.push(chunk);
-            }
+            column.chunks.extend(chunk);
         }
         Ok(())
     }
@@ -243,52 +255,55 @@ impl Column {
         stream: &Stream,
         f: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
-        for Chunk { values, first, len } in &self.chunks {
+        for chunk in &self.chunks {
             call.check_cancelled()?;
-            let width = self.form.element.width();
-            if self.form.is_bits {
-                let view = values.host_view_of(first / 8, (first % 8 + len).div_ceil(8), stream)?;
-                unpack(&view, first % 8, *len, f)?;
-                continue;
+            let validity = chunk.validity(stream)?;
+            let validity = validity.as_ref().map(|bytes| Bits { bytes, first: chunk.first % 8 });
+            let view = chunk.view(self.form.width(), stream)?;
+            match self.form.element {
+                _ if self.form.is_bits => {
+                    unpack(Bits { bytes: &view, first: chunk.first % 8 }, chunk.len, f)?;
+                }
+                Element::Bool => normalise(&view, f)?,
+                Element::Time(_) => times(&view, validity, f)?,
+                Element::Days => days(&view, validity, f)?,
+                _ => f(&view)?,
             }
-            let view = values.host_view_of(first * width, len * width, stream)?;
-            if self.form.element == Element::Bool { normalise(&view, f)? } else { f(&view)? }
         }
         Ok(())
     }
 }
 
-/// Converts bits to bytes.
-fn unpack(bits: &[u8], first: usize, len: usize, f: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    let mut piece = Vec::with_capacity(PIECE_BYTES.min(len));
-    for i in first..first + len {
-        piece.push(bits.get(i / 8).map_or(0, |byte| byte >> (i % 8) & 1));
-        if piece.len() == PIECE_BYTES {
-            f(&piece)?;
-            piece.clear();
+impl Chunk {
+    /// The elements, which have `width` bytes each; bits if the width is `None`.
+    fn view(&self, width: Option<usize>, stream: &Stream) -> Result<HostView<'_>> {
+        match width {
+            Some(width) => self.values.host_view_of(self.first * width, self.len * width, stream),
+            None => bits_of(&self.values, self.first, self.len, stream),
         }
     }
-    if piece.is_empty() { Ok(()) } else { f(&piece) }
-}
 
-/// Replaces bytes that are not 0 by 1, because other bytes are no booleans in a file.
-fn normalise(bytes: &[u8], f: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    for piece in bytes.chunks(PIECE_BYTES) {
-        if piece.iter().all(|byte| *byte <= 1) {
-            f(piece)?;
-        } else {
-            f(&piece.iter().map(|byte| u8::from(*byte != 0)).collect::<Vec<_>>())?;
-        }
+    fn validity(&self, stream: &Stream) -> Result<Option<HostView<'_>>> {
+        self.validity.as_ref().map(|bits| bits_of(bits, self.first, self.len, stream)).transpose()
     }
-    Ok(())
 }
 
-/// The elements of an array without nulls. `None` if it has no elements.
-fn chunk(array: &DeviceArray, stream: &Stream) -> Result<Option<Chunk>> {
+/// The bytes with bits of a bitmap.
+fn bits_of<'a>(bits: &'a Buffer, first: usize, len: usize, stream: &Stream) -> Result<HostView<'a>> {
+    bits.host_view_of(first / 8, (first % 8 + len).div_ceil(8), stream)
+}
+
+/// The elements of an array. `None` if it has no elements.
+///
+/// # Errors
+/// Unsupported if a row or an element is null, except that times and days may be null; or if a time
+/// equals NumPy's NaT.
+fn chunk(array: &DeviceArray, element: &Element, stream: &Stream) -> Result<Option<Chunk>> {
     let (mut array, mut is_within_row) = (array.clone(), false);
-    loop {
+    let nulls = loop {
         let nulls = count_nulls(&[&array], stream)?.first().copied().unwrap_or(0);
-        if nulls > 0 {
+        let is_element = array.children().is_empty();
+        if nulls > 0 && !(is_element && element.has_nat()) {
             let what = if is_within_row { "values within rows" } else { "rows" };
             return Err(Error::unsupported(format!(
                 "{nulls} of {} {what} are null, but a tensor has no nulls: fill or drop them, or leave the column out",
@@ -296,14 +311,22 @@ fn chunk(array: &DeviceArray, stream: &Stream) -> Result<Option<Chunk>> {
             )));
         }
         let (Some(child), ChildRule::Times(n)) = (array.children().first(), array.layout().child_rule) else {
-            break;
+            break nulls;
         };
         // The list refers to a part of its child.
         array = child.slice(array.offset() * n, array.len() * n)?;
         is_within_row = true;
+    };
+    let buffer = |i: usize| array.buffers().get(i).cloned().flatten();
+    let Some(values) = buffer(1).filter(|_| !array.is_empty()) else { return Ok(None) };
+    let validity = if nulls > 0 { buffer(0) } else { None };
+    let chunk = Chunk { values, validity, first: array.offset(), len: array.len() };
+    if matches!(element, Element::Time(_)) {
+        let validity = chunk.validity(stream)?;
+        let validity = validity.as_ref().map(|bytes| Bits { bytes, first: chunk.first % 8 });
+        check_times(&chunk.view(Some(element.width()), stream)?, validity)?;
     }
-    let values = array.buffers().get(1).and_then(Option::as_ref).filter(|_| !array.is_empty());
-    Ok(values.map(|values| Chunk { values: values.clone(), first: array.offset(), len: array.len() }))
+    Ok(Some(chunk))
 }
 
 fn warn_of_lost_metadata(target: Target, schema: &Schema, host: &Host) {
@@ -317,37 +340,5 @@ fn warn_of_lost_metadata(target: Target, schema: &Schema, host: &Host) {
     }
     if !lost.is_empty() {
         host.log(abi::LOG_WARN, &format!("metadata that is not written: {}", lost.join(", ")));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bits_become_bytes() {
-        let unpacked = |bits: &[u8], first, len| {
-            let mut bytes = Vec::new();
-            unpack(bits, first, len, &mut |piece| {
-                bytes.extend_from_slice(piece);
-                Ok(())
-            })
-            .unwrap();
-            bytes
-        };
-        assert_eq!(unpacked(&[0b1010_0110, 0b1], 1, 8), [1, 1, 0, 0, 1, 0, 1, 1]);
-        assert!(unpacked(&[], 0, 0).is_empty());
-        assert_eq!(unpacked(&vec![0xff; 10_000], 3, 79_000), vec![1; 79_000]);
-    }
-
-    #[test]
-    fn booleans_become_0_and_1() {
-        let mut bytes = Vec::new();
-        normalise(&[0, 1, 2, 255, 0], &mut |piece| {
-            bytes.extend_from_slice(piece);
-            Ok(())
-        })
-        .unwrap();
-        assert_eq!(bytes, [0, 1, 1, 1, 0]);
     }
 }

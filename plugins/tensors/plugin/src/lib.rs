@@ -6,5 +6,5 @@ crossdock_plugin_api::crossdock_plugin!(
     description: "Reads and writes safetensors, npy and npz files: one tensor per column",
     interfaces: "crossdock.importer/1 crossdock.exporter/1",
     formats: "safetensors npy npz",
-    requires: "crossdock.host.memory/1 crossdock.host.kernels/1 crossdock.host.loader/1",
+    requires: "crossdock.host.memory/1 crossdock.host.kernels/1 crossdock.host.loader/1 crossdock.host.tasks/1",
 );

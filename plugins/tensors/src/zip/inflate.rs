@@ -1,12 +1,12 @@
 //! Decompresses a member in order, and checks its length and its CRC-32.
 
 use crossdock_memory::{Error, Result, StoredSource};
-use crossdock_plugin_api::Call;
 use miniz_oxide::inflate::stream::{InflateState, inflate};
 use miniz_oxide::{DataFormat, MZError, MZFlush, MZStatus};
 
 use super::Member;
 use crate::crc::Crc32;
+use crate::jobs::Check;
 
 /// The number of compressed bytes that are read at once.
 const INPUT_BYTES: usize = 64 << 10;
@@ -41,6 +41,11 @@ impl Inflater {
         }
     }
 
+    /// Whether all bytes of the member were decompressed and checked.
+    pub fn is_at_end(&self) -> bool {
+        self.is_checked
+    }
+
     /// The number of bytes that were decompressed.
     pub fn position(&self) -> u64 {
         self.n_done
@@ -50,10 +55,10 @@ impl Inflater {
     ///
     /// # Errors
     /// If the member has fewer bytes than it declares, or more, or if it is malformed.
-    pub fn read(&mut self, call: &Call<'_>, file: &StoredSource, to: &mut [u8]) -> Result<()> {
+    pub fn read(&mut self, check: &Check<'_>, file: &StoredSource, to: &mut [u8]) -> Result<()> {
         let mut rest = &mut *to;
         while !rest.is_empty() {
-            let (written, is_end) = self.step(call, file, rest)?;
+            let (written, is_end) = self.step(check, file, rest)?;
             rest = rest.get_mut(written..).unwrap_or_default();
             if is_end && !rest.is_empty() {
                 return Err(Error::bad_data(format!(
@@ -64,7 +69,7 @@ impl Inflater {
         }
         self.crc.add(to);
         if self.n_done == self.member.bytes && !self.is_checked {
-            self.check_end(call, file)?;
+            self.check_end(check, file)?;
         }
         Ok(())
     }
@@ -73,23 +78,23 @@ impl Inflater {
     ///
     /// # Errors
     /// The errors of [`Self::read`].
-    pub fn skip(&mut self, call: &Call<'_>, file: &StoredSource, bytes: u64) -> Result<()> {
+    pub fn skip(&mut self, check: &Check<'_>, file: &StoredSource, bytes: u64) -> Result<()> {
         let mut scratch = vec![0; bytes.min(INPUT_BYTES as u64) as usize];
         let mut left = bytes;
         while left > 0 {
             let n = left.min(scratch.len() as u64);
-            self.read(call, file, scratch.get_mut(..n as usize).unwrap_or_default())?;
+            self.read(check, file, scratch.get_mut(..n as usize).unwrap_or_default())?;
             left -= n;
         }
         Ok(())
     }
 
     /// Checks that the compressed data ends, and that the bytes have the declared CRC-32.
-    fn check_end(&mut self, call: &Call<'_>, file: &StoredSource) -> Result<()> {
+    fn check_end(&mut self, check: &Check<'_>, file: &StoredSource) -> Result<()> {
         self.is_checked = true;
         let mut more = [0];
         loop {
-            let (written, is_end) = self.step(call, file, &mut more)?;
+            let (written, is_end) = self.step(check, file, &mut more)?;
             if written > 0 {
                 return Err(Error::bad_data(format!(
                     "the compressed data has more than {} bytes",
@@ -104,9 +109,9 @@ impl Inflater {
     }
 
     /// Decompresses some bytes. Returns their number, and whether the compressed data ends.
-    fn step(&mut self, call: &Call<'_>, file: &StoredSource, to: &mut [u8]) -> Result<(usize, bool)> {
+    fn step(&mut self, check: &Check<'_>, file: &StoredSource, to: &mut [u8]) -> Result<(usize, bool)> {
         if self.pending.is_empty() && self.n_read < self.member.stored_bytes {
-            call.check_cancelled()?;
+            check()?;
             let n = (self.member.stored_bytes - self.n_read).min(INPUT_BYTES as u64) as usize;
             self.input.resize(n, 0);
             file.read(self.member.offset + self.n_read, &mut self.input)?;

@@ -38,6 +38,19 @@ const IS_ENCRYPTED: u16 = 1;
 const HAS_DESCRIPTOR: u16 = 1 << 3;
 const IS_UTF8: u16 = 1 << 11;
 
+/// Returns the reason if a program that extracts the archive could write a member with this name
+/// outside of the folder that it extracts to.
+pub fn check_name(name: &str) -> Result<(), &'static str> {
+    let is_drive = |bytes: &[u8]| matches!(bytes, [drive, b':', ..] if drive.is_ascii_alphabetic());
+    if name.starts_with(['/', '\\']) || is_drive(name.as_bytes()) {
+        return Err("it is an absolute path, expected a relative one");
+    }
+    match name.split(['/', '\\']).any(|part| part == "..") {
+        true => Err("it contains the part '..', which leads out of the archive's folder"),
+        false => Ok(()),
+    }
+}
+
 /// The data of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {

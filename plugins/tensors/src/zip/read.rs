@@ -5,7 +5,7 @@ use crossdock_memory::{Error, Result, StoredSource};
 use super::{
     CENTRAL_HEADER, CENTRAL_HEADER_BYTES, DEFLATED, END, END_64, END_64_BYTES, END_64_LOCATOR,
     END_64_LOCATOR_BYTES, END_BYTES, EXTRA_64, IS_ENCRYPTED, IS_UTF8, LOCAL_HEADER, LOCAL_HEADER_BYTES,
-    Member, STORED,
+    Member, STORED, check_name,
 };
 
 /// The maximum length of the comment of an archive.
@@ -23,7 +23,7 @@ const BLOCK_BYTES: u64 = 64;
 #[derive(Debug, PartialEq, Eq)]
 pub struct Entry {
     pub name: String,
-    /// The reason if the member's compression or encryption is not supported.
+    /// The reason if the member's name, compression or encryption is not supported.
     pub member: std::result::Result<Member, String>,
 }
 
@@ -253,6 +253,9 @@ impl Header {
 
     /// `begin` is the offset of the data.
     fn member(&self, begin: u64) -> Result<std::result::Result<Member, String>> {
+        if let Err(why) = check_name(&self.name) {
+            return Ok(Err(format!("the name of the member '{}' is not supported: {why}", self.name)));
+        }
         if self.flags & IS_ENCRYPTED != 0 {
             return Ok(Err("an encrypted member of the archive".to_owned()));
         }

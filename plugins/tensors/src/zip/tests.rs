@@ -4,10 +4,10 @@ use crossdock_memory::Result;
 use crossdock_plugin_api::Code;
 
 use super::read::Entry;
-use super::{ArchiveWriter, Compression, END, Inflater, check_crc, read};
+use super::{ArchiveWriter, Compression, END, Inflater, check_crc, check_name, read};
 use crate::crc::Crc32;
 use crate::output::Output;
-use crate::test_source::{sink, stored, with_call};
+use crate::test_source::{sink, stored};
 
 fn archive(members: &[(&str, &[u8])], compression: Compression) -> Vec<u8> {
     let (sink, bytes) = sink();
@@ -41,7 +41,7 @@ fn contents(bytes: &[u8], piece_bytes: usize) -> Result<Vec<(String, Vec<u8>)>> 
         if member.is_deflated {
             let mut inflater = Inflater::new(&member);
             for piece in data.chunks_mut(piece_bytes) {
-                with_call(|call| inflater.read(call, &file, piece))?;
+                inflater.read(&|| Ok(()), &file, piece)?;
             }
         } else {
             file.read(member.offset, &mut data)?;
@@ -88,16 +88,14 @@ fn skipped_bytes_are_part_of_the_checksum() {
     let member = read(&file).unwrap().remove(0).member.unwrap();
     let mut inflater = Inflater::new(&member);
     let mut rest = vec![0; 50_000];
-    with_call(|call| {
-        inflater.skip(call, &file, 150_000)?;
-        assert_eq!(inflater.position(), 150_000);
-        inflater.read(call, &file, &mut rest)
-    })
-    .unwrap();
+    inflater.skip(&|| Ok(()), &file, 150_000).unwrap();
+    assert_eq!((inflater.position(), inflater.is_at_end()), (150_000, false));
+    inflater.read(&|| Ok(()), &file, &mut rest).unwrap();
+    assert!(inflater.is_at_end());
     assert_eq!(rest, data[150_000..]);
     let wrong = super::Member { crc: member.crc ^ 1, ..member };
     let mut inflater = Inflater::new(&wrong);
-    let error = with_call(|call| inflater.skip(call, &file, 200_000)).unwrap_err();
+    let error = inflater.skip(&|| Ok(()), &file, 200_000).unwrap_err();
     assert!(error.message().contains("CRC-32"), "{error}");
 }
 
@@ -225,4 +223,36 @@ fn rejects_members_that_overlap_or_have_other_sizes() {
     assert_rejected(Deflate, &[|b| (central(b, 0) + 24, 101)], "ends after 100 bytes, expected 101");
     assert_rejected(Deflate, &[|b| (central(b, 0) + 16, 7)], "declares 00000007");
     assert_rejected(None, &[|b| (central(b, 0) + 16, 7)], "declares 00000007");
+}
+
+#[test]
+fn encrypted_members_are_named() {
+    let mut bytes = archive(&[("a", &[1; 100]), ("b", &[2; 100])], Compression::None);
+    let at = central(&bytes, 1) + 8;
+    bytes[at] |= 1;
+    let entries = read(&stored(&bytes)).unwrap();
+    assert!(entries[0].member.is_ok());
+    assert_eq!(entries[1].member, Err("an encrypted member of the archive".to_owned()));
+}
+
+#[test]
+fn names_that_lead_out_of_a_folder_are_not_supported() {
+    for (name, part) in [
+        ("/a.npy", "'/a.npy' is not supported: it is an absolute path"),
+        ("\\a.npy", "absolute path"),
+        ("C:\\a.npy", "absolute path"),
+        ("c:a.npy", "absolute path"),
+        ("../a.npy", "'..'"),
+        ("a/../../b.npy", "'..'"),
+        ("a\\..\\b.npy", "'..'"),
+    ] {
+        let entries =
+            read(&stored(&archive(&[("fine.npy", b"x"), (name, b"x")], Compression::None))).unwrap();
+        assert!(entries[0].member.is_ok());
+        let why = entries[1].member.as_ref().unwrap_err();
+        assert!(why.contains(part), "{name}: {why}");
+    }
+    for name in ["a..npy", "..a/b.npy", "a/b/c.npy", ".npy", "1:a.npy", "ab:c.npy"] {
+        assert!(check_name(name).is_ok(), "{name}");
+    }
 }
