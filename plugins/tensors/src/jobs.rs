@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crossdock_memory::{Error, Result};
-use crossdock_plugin_api::{Call, CancelFlag, Tasks};
+use crossdock_plugin_api::{Call, CallSettings, Tasks};
 
 /// Returns an error if the job must end because the call is cancelled.
 pub type Check<'a> = dyn Fn() -> Result<()> + 'a;
@@ -29,7 +29,9 @@ pub fn run<T: Send + 'static>(
     if jobs.len() < 2 || bytes < MIN_BYTES {
         return jobs.into_iter().map(|job| job(&|| call.check_cancelled())).collect();
     }
-    let cancel = CancelFlag::new();
+    // SAFETY: the flag is used by the jobs only. This function ends the group before it returns, and
+    // no job outlives its group, so the flag is not used after the call has returned.
+    let CallSettings { cancel, .. } = unsafe { CallSettings::from_call(call) };
     let slots: Vec<_> = jobs.iter().map(|_| Arc::new(Mutex::new(None))).collect();
     let runs = jobs.into_iter().zip(slots.clone()).map(|(job, slot)| {
         let cancel = cancel.clone();
@@ -44,7 +46,7 @@ pub fn run<T: Send + 'static>(
         }
     });
     let group = tasks.start(runs)?;
-    group.wait(|| call.check_cancelled().inspect_err(|_| cancel.cancel()))?;
+    group.wait(|| call.check_cancelled())?;
     let result = |slot: &Arc<Mutex<Option<Result<T>>>>| {
         let result = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
         result.unwrap_or_else(|| Err(Error::internal("a job has no result")))
