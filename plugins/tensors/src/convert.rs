@@ -1,16 +1,15 @@
-//! Converts elements on the host: decompresses them, changes them to little-endian order, or decodes
-//! them. The columns of a batch are converted at the same time.
+//! Converts elements on the host: decompresses them, changes them to little-endian order, or
+//! decodes them. The columns of a batch are converted at the same time.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use crossdock_arrays::DeviceArray;
-use crossdock_memory::{Buffer, BufferMut, Device, Error, Result, StoredSource};
+use crossdock_memory::{BufferMut, Device, Error, Result, StoredSource};
 
 use crate::crc::Crc32;
 use crate::element::Element;
 use crate::jobs::{Check, Job, run};
-use crate::load::{Loading, Target};
+use crate::target::{Elements, Loading, Target, in_tensor};
 use crate::tensor::{Column, Data};
 use crate::zip::{Inflater, Member, check_crc};
 use crate::{days, text};
@@ -23,14 +22,6 @@ const PIECE_BYTES: usize = 4 << 20;
 /// columns, because a state has about 100 KiB.
 const MAX_STATES: usize = 1024;
 
-/// The elements of a column on the device.
-pub enum Elements {
-    /// The elements as they are in a file.
-    Plain(Buffer),
-    /// The elements in the form of Arrow.
-    Decoded(DeviceArray),
-}
-
 /// The memory that a column is converted to.
 struct Blocks {
     host: BufferMut,
@@ -38,8 +29,8 @@ struct Blocks {
     device: Option<BufferMut>,
 }
 
-/// Converts the columns `which` of some rows. All their memory is allocated before the first byte is
-/// decompressed.
+/// Converts the columns `which` of some rows. All their memory is allocated before the first byte
+/// is decompressed.
 pub fn convert(
     target: &Target<'_>,
     columns: &mut [Loading],
@@ -101,11 +92,6 @@ fn check_member(check: &Check<'_>, file: &StoredSource, member: &Member) -> Resu
         })
     })?;
     check_crc(crc, member).map_err(|error| error.or_offset(member.offset))
-}
-
-/// Adds the tensor's name to an error.
-pub fn in_tensor(error: &Error, column: &Column) -> Error {
-    error.clone().context(format_args!("tensor '{}'", column.field.name()))
 }
 
 impl Target<'_> {

@@ -18,8 +18,8 @@ const MIN_BYTES: u64 = 64 << 10;
 /// jobs.
 ///
 /// # Errors
-/// The error of the first job that failed, in the order of the jobs; an error of the host; that of a
-/// cancelled call. No job runs any more when this function returns.
+/// The error of the first job that failed, in the order of the jobs; an error of the host; that of
+/// a cancelled call. No job runs any more when this function returns.
 pub fn run<T: Send + 'static>(
     tasks: &Tasks,
     call: &Call<'_>,
@@ -29,8 +29,8 @@ pub fn run<T: Send + 'static>(
     if jobs.len() < 2 || bytes < MIN_BYTES {
         return jobs.into_iter().map(|job| job(&|| call.check_cancelled())).collect();
     }
-    // SAFETY: the flag is used by the jobs only. This function ends the group before it returns, and
-    // no job outlives its group, so the flag is not used after the call has returned.
+    // SAFETY: only the jobs use the flag. This function ends the group before it returns, and no
+    // job outlives its group, so the flag is not used after the call has returned.
     let CallSettings { cancel, .. } = unsafe { CallSettings::from_call(call) };
     let slots: Vec<_> = jobs.iter().map(|_| Arc::new(Mutex::new(None))).collect();
     let runs = jobs.into_iter().zip(slots.clone()).map(|(job, slot)| {

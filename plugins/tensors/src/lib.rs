@@ -8,8 +8,8 @@
 //!
 //! - `safetensors`, `npy`, `numpy`, `zip`: the structure of files; `tensor`: the tensors of a file.
 //! - `element`, `shape`, `field`: types and shapes, in the formats and in Arrow.
-//! - `reader`, `batches`, `load`, `convert`, `jobs`, `text`, `days`: read rows; `writer`, `encode`,
-//!   `output`: write tables.
+//! - `reader`, `batches`, `target`, `load`, `convert`, `jobs`, `text`, `days`: read rows.
+//! - `writer`, `encode`, `output`: write tables.
 
 mod batches;
 mod convert;
@@ -32,6 +32,7 @@ mod safetensors;
 #[cfg(test)]
 mod safetensors_tests;
 mod shape;
+mod target;
 mod tensor;
 #[cfg(test)]
 mod test_source;

@@ -1,37 +1,16 @@
 //! Loads rows of columns to a device.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use arrow_schema::DataType;
 use crossdock_arrays::DeviceArray;
 use crossdock_kernels::{Accept, ComparedType, Jobs, NumberType, Source};
-use crossdock_memory::{
-    ALIGNMENT, Buffer, BufferMut, Device, Error, LoadRange, Loader, Memory, Result, StoredSource, Stream,
-};
-use crossdock_plugin_api::{Call, Tasks};
+use crossdock_memory::{ALIGNMENT, Buffer, Device, Error, LoadRange, Result};
 
-use crate::convert::{Elements, convert, in_tensor};
+use crate::convert::convert;
 use crate::element::Element;
+use crate::target::{Elements, Loading, Target, in_tensor};
 use crate::tensor::{Column, Data};
-use crate::zip::Inflater;
-
-/// A column, and the state of its decompression.
-pub struct Loading {
-    pub column: Arc<Column>,
-    /// `None` if the next rows are decompressed from the beginning of the column.
-    pub inflater: Option<Inflater>,
-}
-
-/// The file and the device of a load.
-pub struct Target<'a> {
-    pub call: &'a Call<'a>,
-    pub memory: &'a Memory,
-    pub loader: &'a Loader,
-    pub tasks: &'a Tasks,
-    pub file: &'a Arc<StoredSource>,
-    pub stream: &'a Stream,
-}
 
 /// Loads rows of all columns. On the CPU, mapped bytes are used in place. On a device, all bytes
 /// that need no conversion are loaded together. The other columns are converted by the threads of
@@ -100,25 +79,9 @@ impl Column {
             _ => None,
         }
     }
-
-    /// Whether the bytes of each number are reversed.
-    pub fn is_swapped(&self) -> bool {
-        self.is_big_endian && self.element.alignment() > 1
-    }
 }
 
 impl Target<'_> {
-    /// The number of rows.
-    pub fn len(&self, rows: &Range<u64>) -> Result<usize> {
-        usize::try_from(rows.end - rows.start)
-            .map_err(|_| Error::out_of_memory("a batch has too many rows for the address space"))
-    }
-
-    /// Makes a buffer readable on the device.
-    pub fn freeze(&self, buffer: BufferMut) -> Result<Buffer> {
-        if self.stream.device() == Device::CPU { Ok(buffer.freeze_now()) } else { buffer.freeze(self.stream) }
-    }
-
     /// The array of `len` rows. `elements` is `None` if they have no bytes.
     fn array(&self, column: &Column, elements: Option<Elements>, len: usize) -> Result<DeviceArray> {
         let element = &column.element;

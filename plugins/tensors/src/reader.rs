@@ -13,7 +13,8 @@ use crossdock_plugin_api::{
 
 use crate::batches::Batches;
 use crate::convert::check_stored;
-use crate::load::{Loading, Target, load};
+use crate::load::load;
+use crate::target::{Loading, Target};
 use crate::tensor::{Column, Data, File, common_rows};
 
 /// The interfaces of the host that a reader uses.

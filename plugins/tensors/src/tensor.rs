@@ -69,6 +69,13 @@ impl Tensor {
     }
 }
 
+impl Column {
+    /// Whether the bytes of each number are reversed.
+    pub fn is_swapped(&self) -> bool {
+        self.is_big_endian && self.element.alignment() > 1
+    }
+}
+
 impl File {
     /// Creates the description of a file.
     ///

@@ -125,6 +125,12 @@ def cuda_session(cuda):
         assert_all_memory_freed(session)
 
 
+@pytest.fixture(params=["session", pytest.param("cuda_session", marks=pytest.mark.cuda)])
+def any_session(request):
+    """A session on the cpu, and one on the first CUDA device."""
+    return request.getfixturevalue(request.param)
+
+
 @pytest.fixture(scope="session")
 def flights():
     """The path of an Arrow IPC file with the flights of January."""

@@ -1,4 +1,4 @@
-//! Tests of files of tensors on every device: round trips, copies, and conversions on several threads.
+//! Tests of files of tensors on every device: round trips, copies, and conversions.
 #![allow(clippy::unwrap_used)]
 
 mod conversions;
