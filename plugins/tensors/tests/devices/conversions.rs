@@ -1,10 +1,12 @@
 //! Tests of elements that are converted on the host: compressed, big-endian, or of another form.
 
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::ThreadId;
+use std::time::Duration;
 
-use crossdock_memory::{Device, Result};
+use crossdock_memory::{Device, Error, Result};
 use crossdock_plugin_api::{ByteSource, CallSettings, CancelFlag, Code, Options, Selection};
 use crossdock_tensors::{NPY, NPZ, SAFETENSORS};
 use crossdock_test_support::devices;
@@ -124,6 +126,59 @@ fn call_that_is_cancelled_during_decompression_ends() {
         assert!(source.n_later.load(Ordering::Relaxed) <= 2);
     }
     rig.host.assert_nothing_leaked();
+}
+
+/// A source whose reads wait for a read of another thread.
+struct Meeting {
+    bytes: Vec<u8>,
+    is_waiting: AtomicBool,
+    readers: Mutex<Vec<ThreadId>>,
+    changed: Condvar,
+}
+
+impl ByteSource for Meeting {
+    fn name(&self) -> &str {
+        "test input"
+    }
+    fn len(&self) -> Option<u64> {
+        Some(self.bytes.len() as u64)
+    }
+    fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
+        if self.is_waiting.load(Ordering::Relaxed) {
+            let mut readers = self.readers.lock().unwrap();
+            readers.push(std::thread::current().id());
+            self.changed.notify_all();
+            let is_alone = |readers: &mut Vec<ThreadId>| readers.iter().all(|reader| *reader == readers[0]);
+            let (_readers, wait) =
+                self.changed.wait_timeout_while(readers, Duration::from_secs(20), is_alone).unwrap();
+            if wait.timed_out() {
+                return Err(Error::io("no other thread reads"));
+            }
+        }
+        let rest = self.bytes.get(offset as usize..).unwrap_or_default();
+        let n = to.len().min(rest.len());
+        to[..n].copy_from_slice(&rest[..n]);
+        Ok(n)
+    }
+}
+
+#[test]
+fn members_are_decompressed_by_several_threads() {
+    if std::thread::available_parallelism().map_or(1, |n| n.get()) < 2 {
+        eprintln!("skipped: members_are_decompressed_by_several_threads: the machine has one core");
+        return;
+    }
+    let rig = Rig::new();
+    let source = Arc::new(Meeting {
+        bytes: compressed(&rig),
+        is_waiting: AtomicBool::new(false),
+        readers: Mutex::default(),
+        changed: Condvar::new(),
+    });
+    let settings = CallSettings::new(Device::CPU);
+    let mut stream = rig.open(source.clone(), NPZ, &settings, &Selection::default()).unwrap();
+    source.is_waiting.store(true, Ordering::Relaxed);
+    assert!(settings.enter(|call| stream.next(call)).unwrap().is_some());
 }
 
 /// An npy file.

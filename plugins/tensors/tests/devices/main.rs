@@ -13,8 +13,8 @@ use crossdock_arrays::{
 };
 use crossdock_memory::{Device, Result};
 use crossdock_plugin_api::{
-    ByteSink, ByteSource, CallSettings, Input, Options, Plugin, ReadRequest, Selection, Sink, Source,
-    Validate,
+    BatchStream, ByteSink, ByteSource, CallSettings, Input, Options, Plugin, ReadRequest, Selection, Sink,
+    Source, Validate,
 };
 use crossdock_tensors::Tensors;
 use crossdock_test_support::TestHost;
@@ -86,16 +86,26 @@ impl Rig {
         settings: &CallSettings,
         selection: &Selection,
     ) -> Result<(SchemaRef, Vec<DeviceBatch>)> {
-        let request = ReadRequest::new(format).with_selection(selection);
-        let importer = self.plugin.importer().unwrap();
-        let source = Input::Source(Source::new(source));
-        let mut stream = settings.enter(|call| importer.open(call, source, &request))?;
+        let mut stream = self.open(source, format, settings, selection)?;
         let schema: SchemaRef = Arc::new(import_schema(&stream.schema()?)?);
         let mut batches = Vec::new();
         while let Some(batch) = settings.enter(|call| stream.next(call))? {
             batches.push(import_batch(batch, &schema, &self.host.memory())?);
         }
         Ok((schema, batches))
+    }
+
+    fn open(
+        &self,
+        source: Arc<dyn ByteSource>,
+        format: &str,
+        settings: &CallSettings,
+        selection: &Selection,
+    ) -> Result<Box<dyn BatchStream>> {
+        let request = ReadRequest::new(format).with_selection(selection);
+        let importer = self.plugin.importer().unwrap();
+        let source = Input::Source(Source::new(source));
+        settings.enter(|call| importer.open(call, source, &request))
     }
 
     fn write(
