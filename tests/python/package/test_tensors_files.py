@@ -209,6 +209,16 @@ def test_scan_in_batches_and_filter(any_session, files, file):
     assert_equal(table["half"], tensors["half"][tensors["a.b"] > 1.5])
 
 
+def test_many_compressed_columns_in_batches(session, tmp_path):
+    """The state of the decompression is kept for 1,024 columns only."""
+    tensors = {f"t{i}": np.arange(i, i + 5, dtype="u2") for i in range(1030)}
+    np.savez_compressed(tmp_path / "x.npz", **tensors)
+    batches = list(session.scan(tmp_path / "x.npz", batch_rows=2))
+    assert [batch.num_rows for batch in batches] == [2, 2, 1]
+    for name, values in tensors.items():
+        assert np.concatenate([to_numpy(batch[name]) for batch in batches]).tolist() == values.tolist()
+
+
 @pytest.mark.parametrize("file", ["stored.npz", "x.safetensors"])
 def test_only_needed_bytes_are_read(any_session, files, file):
     folder, tensors = files

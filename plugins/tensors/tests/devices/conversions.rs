@@ -46,6 +46,17 @@ fn large_compressed_columns_are_equal_in_batches_and_as_a_whole() {
     rig.host.assert_nothing_leaked();
 }
 
+#[test]
+fn rows_of_a_compressed_column_before_those_of_the_last_batch_are_decompressed_again() {
+    let rig = Rig::new();
+    let everything = Selection::default();
+    let whole = rig.read(&aligned_tensors(ROWS), (SAFETENSORS, true), Device::CPU, &everything).unwrap().1;
+    let selection = Selection { rows: Some(vec![9000..9500, 100..200]), ..Selection::default() };
+    let (_, batches) = rig.read(&compressed(&rig), (NPZ, true), Device::CPU, &selection).unwrap();
+    rig.assert_equal(&batches[0], &whole[0].slice(9000, 500).unwrap());
+    rig.assert_equal(&batches[1], &whole[0].slice(100, 100).unwrap());
+}
+
 /// The offsets of the headers of an archive's central directory.
 fn central_headers(bytes: &[u8]) -> Vec<usize> {
     bytes.windows(4).enumerate().filter(|(_, window)| *window == b"PK\x01\x02").map(|(at, _)| at).collect()

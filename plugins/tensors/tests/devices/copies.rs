@@ -5,7 +5,7 @@ use crossdock_plugin_api::{Options, Selection};
 use crossdock_tensors::{NPZ, SAFETENSORS};
 use crossdock_test_support::devices;
 
-use crate::{Rig, aligned_tensors};
+use crate::{Rig, aligned_tensors, tensors};
 
 const ROWS: usize = 5000;
 
@@ -27,6 +27,24 @@ fn aligned_bytes_of_a_mapped_file_are_used_in_place_on_the_cpu() {
         assert_eq!(batches[0].len(), ROWS);
         // The ledger of the host records no allocation, no copy and no kernel.
         assert_eq!(rig.host.backend().ledger(), before, "{format}");
+    }
+}
+
+#[test]
+fn bytes_that_are_not_aligned_are_copied_to_aligned_memory() {
+    let rig = Rig::new();
+    for shift in 0..8 {
+        // The header ends with spaces, so the data begins at another address.
+        let bytes = tensors();
+        let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+        let (header, data) = bytes[8..].split_at(length);
+        let length = (length + shift) as u64;
+        let bytes = [&length.to_le_bytes()[..], header, &vec![b' '; shift], data].concat();
+        let (_, batches) = rig.read(&bytes, (SAFETENSORS, true), Device::CPU, &Selection::default()).unwrap();
+        let [_, wide, short, ..] = batches[0].columns() else { panic!("expected more columns") };
+        let wide = wide.buffers()[1].as_ref().unwrap();
+        let short = short.children()[0].buffers()[1].as_ref().unwrap();
+        assert_eq!((wide.address() % 8, short.address() % 2), (0, 0), "{shift}");
     }
 }
 
