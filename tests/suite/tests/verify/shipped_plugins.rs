@@ -76,7 +76,8 @@ fn tensors_plugin_passes_every_case() {
     let tensors = sample(folder.path(), "sample.safetensors", tensors);
     let array = sample(folder.path(), "sample.npy", array);
     let run = ["hostile.samples", "hostile.bytes", "importer.selection", "exporter.follows_plan"];
-    let samples = ["--sample", &tensors, "--sample", &array];
+    let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verify/sample.npz");
+    let samples = ["--sample", &tensors, "--sample", &array, "--sample", archive.to_str().unwrap()];
     assert_passes_with(&built_file("libcrossdock_tensors_plugin.so"), &samples, &["hostile.samples"], &run);
 }
 
