@@ -1,0 +1,316 @@
+//! Decodes a column of a row group.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow_array::ffi::FFI_ArrowArray;
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_schema::{DataType, Field};
+use crossdock_arrays::{DeviceArray, import_array};
+use crossdock_memory::Memory;
+use crossdock_plugin_api::{Error, Owned, Result, abi};
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowGroups, RowSelection};
+use parquet::basic::Type as Physical;
+use parquet::column::page::{Page, PageIterator, PageReader};
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
+use parquet::file::page_index::offset_index::PageLocation;
+use parquet::file::serialized_reader::SerializedPageReader;
+
+use crate::bytes::{Chunk, File};
+use crate::columns::Column;
+use crate::error::{SourceError, of_reader, reading, text_of};
+use crate::footer::{Footer, chunk_range};
+use crate::{page_index, pages};
+
+/// The crate's error for texts that exceed the offsets of their type.
+const OFFSET_OVERFLOW: &str = "index overflow decoding byte array";
+
+/// The rows of a row group that are decoded in order, and the largest batch.
+#[derive(Clone)]
+pub struct Part {
+    /// The index of the row group.
+    pub group: usize,
+    /// The rows, as ascending ranges of positions in the row group.
+    pub rows: Vec<Range<u64>>,
+    /// The number of rows of the row group.
+    pub n_group_rows: u64,
+    /// The number of rows of a batch.
+    pub step: usize,
+}
+
+/// What limits the memory of a batch.
+#[derive(Clone, Copy)]
+pub struct Limits {
+    /// The largest page, in bytes.
+    pub page_bytes: u64,
+    /// The largest batch of a column, in bytes; `None` if there is no memory limit.
+    pub column_bytes: Option<u64>,
+}
+
+/// A request of a column for batches with fewer rows.
+#[derive(Default)]
+pub struct SmallerStep(AtomicUsize);
+
+impl SmallerStep {
+    /// Requests batches of at most `rows` rows.
+    fn request(&self, rows: usize) -> Error {
+        let rows = rows.max(1);
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| {
+            Some(if old == 0 { rows } else { old.min(rows) })
+        });
+        Error::out_of_memory(format!("a batch of more than {rows} rows exceeds its limit"))
+    }
+
+    /// Takes the request.
+    pub fn take(&self) -> Option<usize> {
+        Some(self.0.swap(0, Ordering::Relaxed)).filter(|rows| *rows > 0)
+    }
+}
+
+/// A column of a row group that is being decoded.
+pub struct Lane {
+    file: Arc<File>,
+    footer: Footer,
+    column: Arc<Column>,
+    part: Part,
+    limits: Limits,
+    /// The crate's reader, which is opened by the first batch.
+    reader: Option<ParquetRecordBatchReader>,
+}
+
+impl Lane {
+    pub fn new(file: &Arc<File>, footer: &Footer, column: &Arc<Column>, part: Part, limits: Limits) -> Self {
+        Self {
+            file: file.clone(),
+            footer: footer.clone(),
+            column: column.clone(),
+            part,
+            limits,
+            reader: None,
+        }
+    }
+
+    /// Decodes the next batch, which must have `n` rows.
+    ///
+    /// # Errors
+    /// Bad data if the pages are damaged. If the batch would be too large, requests a smaller one.
+    pub fn next(&mut self, n: usize, memory: &Memory, smaller: &SmallerStep) -> Result<DeviceArray> {
+        let name = self.column.field.name().clone();
+        self.decode(n, memory, smaller)
+            .map_err(|error| error.context(format_args!("row group {}, column '{name}'", self.part.group)))
+    }
+
+    fn decode(&mut self, n: usize, memory: &Memory, smaller: &SmallerStep) -> Result<DeviceArray> {
+        let mut reader = match self.reader.take() {
+            Some(reader) => reader,
+            None => self.open(smaller)?,
+        };
+        let batch = reading(|| Ok(reader.next()))?;
+        let batch = match batch {
+            Some(Ok(batch)) => batch,
+            Some(Err(error)) => {
+                let text = text_of(&error);
+                return Err(match text.contains(OFFSET_OVERFLOW) && n > 1 {
+                    true => smaller.request(n / 2),
+                    false => of_arrow(error, text),
+                });
+            }
+            None => return Err(Error::bad_data(format!("the column ends before its last {n} rows"))),
+        };
+        self.reader = Some(reader);
+        let array = self.array_of(batch, n)?;
+        import(&array, &self.column.field, memory)
+    }
+
+    /// The only column of a batch.
+    fn array_of(&self, batch: RecordBatch, n: usize) -> Result<ArrayRef> {
+        if batch.num_rows() != n {
+            return Err(Error::bad_data(format!(
+                "the column has {} rows where the others have {n}",
+                batch.num_rows()
+            )));
+        }
+        let array = batch.columns().first().ok_or_else(|| Error::internal("the batch has no column"))?;
+        let expected = self.column.field.data_type();
+        if array.data_type() != expected {
+            return Err(Error::internal(format!(
+                "the crate decoded the type {}, expected {expected}",
+                array.data_type()
+            )));
+        }
+        Ok(array.clone())
+    }
+
+    fn open(&self, smaller: &SmallerStep) -> Result<ParquetRecordBatchReader> {
+        let group = self.footer.row_group(self.part.group)?;
+        let is_partial = crate::rows::count(&self.part.rows) < self.part.n_group_rows;
+        let mut chunks = Vec::with_capacity(self.column.leaves.len());
+        for leaf in &self.column.leaves {
+            let chunk = group.columns().get(*leaf);
+            let chunk = chunk.ok_or_else(|| Error::internal(format!("there is no column chunk {leaf}")))?;
+            chunks.push((*leaf, self.open_chunk(chunk, is_partial, smaller)?));
+        }
+        let selection = is_partial.then(|| {
+            let rows = self.part.rows.iter().map(|rows| rows.start as usize..rows.end as usize);
+            RowSelection::from_consecutive_ranges(rows, self.part.n_group_rows as usize)
+        });
+        let groups =
+            OneGroup { metadata: self.footer.metadata.clone(), group: self.part.group, chunks };
+        reading(|| {
+            let step = self.part.step;
+            ParquetRecordBatchReader::try_new_with_row_groups(&self.column.levels, &groups, step, selection)
+                .map_err(|error| of_reader(&error))
+        })
+    }
+
+    fn open_chunk(
+        &self,
+        chunk: &ColumnChunkMetaData,
+        is_partial: bool,
+        smaller: &SmallerStep,
+    ) -> Result<OpenChunk> {
+        let range = chunk_range(chunk)?;
+        // Without the index, pages are found by their headers.
+        let locations = match is_partial {
+            true => page_index::locations(&self.file, chunk, self.part.n_group_rows)?,
+            false => None,
+        };
+        let needed: Option<Vec<PageLocation>> = locations.as_ref().map(|locations| {
+            let rows = page_index::rows_of_pages(locations, self.part.n_group_rows);
+            let is_needed = |rows: Range<u64>| !crate::rows::intersection(&self.part.rows, &[rows]).is_empty();
+            locations.iter().zip(rows).filter(|(_, rows)| is_needed(rows.clone())).map(|(page, _)| page.clone()).collect()
+        });
+        let ranges = match (&needed, &locations) {
+            (Some(needed), Some(all)) => {
+                let first = all.first().map_or(range.end, |page| page.offset as u64);
+                let pages = needed.iter().map(|page| {
+                    let begin = page.offset as u64;
+                    begin..begin + page.compressed_page_size as u64
+                });
+                std::iter::once(range.start..first).chain(pages).filter(|range| !range.is_empty()).collect()
+            }
+            _ => vec![range.clone()],
+        };
+        let bytes = self.file.chunk(ranges)?;
+        let value_bytes = value_bytes(chunk.column_type(), chunk.column_descr().type_length());
+        pages::check(&bytes, &range, needed.as_deref(), value_bytes, self.limits.page_bytes)?;
+        let open = OpenChunk { bytes, locations };
+        if let Some(max_bytes) = self.limits.column_bytes
+            && chunk.column_type() == Physical::BYTE_ARRAY
+            && chunk.dictionary_page_offset().is_some()
+            && copies_values(self.column.field.data_type())
+        {
+            let longest = reading(|| open.longest_dictionary_value(chunk))?;
+            let rows = usize::try_from(max_bytes / longest.max(1)).unwrap_or(usize::MAX).max(1);
+            if rows < self.part.step && !self.column.is_repeated {
+                return Err(smaller.request(rows));
+            }
+        }
+        Ok(open)
+    }
+}
+
+/// The size of a decoded value without the bytes of texts.
+pub fn value_bytes(physical: Physical, type_length: i32) -> u64 {
+    match physical {
+        Physical::BOOLEAN => 1,
+        Physical::INT32 | Physical::FLOAT => 4,
+        Physical::INT64 | Physical::DOUBLE => 8,
+        Physical::INT96 => 12,
+        Physical::BYTE_ARRAY => 8,
+        Physical::FIXED_LEN_BYTE_ARRAY => u64::try_from(type_length).unwrap_or(0).max(1),
+    }
+}
+
+/// Whether decoding copies each value of a dictionary as often as it occurs.
+pub fn copies_values(data_type: &DataType) -> bool {
+    !matches!(data_type, DataType::Dictionary(..) | DataType::Utf8View | DataType::BinaryView)
+}
+
+fn of_arrow(error: arrow_schema::ArrowError, text: String) -> Error {
+    match error {
+        arrow_schema::ArrowError::ExternalError(inner) => match inner.downcast_ref::<SourceError>() {
+            Some(inner) => inner.0.clone(),
+            None => Error::bad_data(text),
+        },
+        _ => Error::bad_data(text),
+    }
+}
+
+/// Passes an array of the crate to the host, without a copy.
+fn import(array: &ArrayRef, field: &Field, memory: &Memory) -> Result<DeviceArray> {
+    let raw = std::mem::ManuallyDrop::new(FFI_ArrowArray::new(&array.to_data()));
+    // SAFETY: both types declare Arrow's C struct. `raw` is not dropped, so the copy is the only
+    // owner of the array.
+    let raw = unsafe {
+        let raw = std::ptr::from_ref::<FFI_ArrowArray>(&raw).cast::<abi::ArrowArray>();
+        Owned::new(std::ptr::read(raw))
+    };
+    import_array(raw, field, memory)
+}
+
+/// The bytes of a column chunk, and where its pages are.
+struct OpenChunk {
+    bytes: Chunk,
+    locations: Option<Vec<PageLocation>>,
+}
+
+impl OpenChunk {
+    fn reader(
+        &self,
+        chunk: &ColumnChunkMetaData,
+        n_rows: usize,
+    ) -> parquet::errors::Result<SerializedPageReader<Chunk>> {
+        SerializedPageReader::new(Arc::new(self.bytes.clone()), chunk, n_rows, self.locations.clone())
+    }
+
+    fn longest_dictionary_value(&self, chunk: &ColumnChunkMetaData) -> Result<u64> {
+        let page = self.reader(chunk, 0).and_then(|mut reader| reader.get_next_page());
+        match page.map_err(|error| of_reader(&error))? {
+            Some(Page::DictionaryPage { buf, .. }) => Ok(pages::longest_value(&buf)),
+            _ => Ok(0),
+        }
+    }
+}
+
+/// A row group, of which some column chunks are open.
+struct OneGroup {
+    metadata: Arc<ParquetMetaData>,
+    group: usize,
+    chunks: Vec<(usize, OpenChunk)>,
+}
+
+impl RowGroups for OneGroup {
+    fn num_rows(&self) -> usize {
+        self.metadata.row_groups().get(self.group).map_or(0, |group| group.num_rows() as usize)
+    }
+
+    fn column_chunks(&self, i: usize) -> parquet::errors::Result<Box<dyn PageIterator>> {
+        let missing = || parquet::errors::ParquetError::General(format!("the column chunk {i} is not open"));
+        let (_, open) = self.chunks.iter().find(|(leaf, _)| *leaf == i).ok_or_else(missing)?;
+        let group = self.metadata.row_groups().get(self.group).ok_or_else(missing)?;
+        let chunk = group.columns().get(i).ok_or_else(missing)?;
+        Ok(Box::new(OneChunk(Some(Box::new(open.reader(chunk, self.num_rows())?)))))
+    }
+
+    fn row_groups(&self) -> Box<dyn Iterator<Item = &RowGroupMetaData> + '_> {
+        Box::new(self.metadata.row_groups().get(self.group).into_iter())
+    }
+
+    fn metadata(&self) -> &ParquetMetaData {
+        &self.metadata
+    }
+}
+
+struct OneChunk(Option<Box<dyn PageReader>>);
+
+impl Iterator for OneChunk {
+    type Item = parquet::errors::Result<Box<dyn PageReader>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.take().map(Ok)
+    }
+}
+
+impl PageIterator for OneChunk {}

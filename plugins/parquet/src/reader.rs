@@ -1,0 +1,291 @@
+//! Reads batches of a file.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_schema::{Field, Schema, SchemaRef};
+use crossdock_arrays::{
+    DeviceBatch, Projection, call_stream, export_batch, export_schema, import_schema_ref,
+};
+use crossdock_memory::Memory;
+use crossdock_plugin_api::{
+    BatchStream, Call, Error, Fragment, Honoured, Host, Input, Options, Owned, ReadRequest, Result, Selection,
+    Tasks, abi,
+};
+
+use crate::bytes::File;
+use crate::columns;
+use crate::footer::Footer;
+use crate::fragments::Token;
+use crate::lane::{Limits, Part};
+use crate::plan::{self, BATCH_PARTS, Group};
+use crate::prune::prune;
+use crate::rows::{count, intersection};
+use crate::running::{Job, Running};
+use crate::settings;
+
+/// The part of the memory limit that the metadata may use.
+const METADATA_PARTS: u64 = 4;
+/// The part of the memory limit that a page may use. Each thread decodes one page.
+const PAGE_PARTS: u64 = 4;
+/// The part of the memory limit that the batches that are being decoded may use.
+const AHEAD_PARTS: u64 = 4;
+/// The size of the batches that are being decoded if there is no memory limit, in bytes.
+const AHEAD_BYTES: u64 = 1 << 30;
+/// The greatest number of parts that are decoded at the same time.
+const MAX_RUNNING: usize = 64;
+/// The greatest number of fragments.
+const MAX_FRAGMENTS: usize = 1 << 16;
+
+/// The interfaces of the host that a reader uses.
+#[derive(Clone)]
+pub struct Context {
+    pub host: Host,
+    pub memory: Memory,
+    pub tasks: Tasks,
+}
+
+/// The stream of batches of a file.
+pub struct Reader {
+    name: String,
+    job: Arc<Job>,
+    schema: SchemaRef,
+    selection: Selection,
+    memory_limit_bytes: u64,
+    groups: std::vec::IntoIter<Group>,
+    /// The parts of the last row group that have not begun, and the size of a row.
+    parts: VecDeque<(Part, f64)>,
+    running: VecDeque<Running>,
+    honoured: Honoured,
+    write_options: Options,
+    rows_done: u64,
+}
+
+impl Reader {
+    pub fn open(context: &Context, call: &Call<'_>, input: Input, request: &ReadRequest<'_>) -> Result<Self> {
+        let Input::Source(source) = input else {
+            return Err(Error::invalid_argument("the input is capsules, expected bytes"));
+        };
+        let name = source.name().to_owned();
+        let open = || {
+            call.check_cancelled()?;
+            Self::open_file(context, File::new(source)?, &name, request)
+        };
+        open().map_err(|error| error.context(format_args!("'{name}'")))
+    }
+
+    fn open_file(context: &Context, file: File, name: &str, request: &ReadRequest<'_>) -> Result<Self> {
+        let limit = context.host.session().map_or(0, |session| session.memory_limit_bytes);
+        let part_of_limit = |parts: u64| if limit == 0 { u64::MAX } else { limit / parts };
+        let footer = Footer::read(&file, part_of_limit(METADATA_PARTS))?;
+        if let Some(why) = &footer.ignored_schema {
+            let text = format!("'{name}': Arrow's schema in the metadata is ignored: {why}");
+            context.host.log(abi::LOG_WARN, &text);
+        }
+        if let Some(expected) = request.schema {
+            // SAFETY: the plugin boundary requires the caller to pass a valid ArrowSchema that
+            // lives until the call returns.
+            expect_schema(&footer.schema, &unsafe { import_schema_ref(expected) }?)?;
+        }
+        let selection = request.selection;
+        // If a requested column does not exist, the host reports it.
+        let projection = selection.columns.as_ref().map(|paths| Projection::new(&footer.schema, paths));
+        let honours_columns = matches!(projection, Some(Ok(_)));
+        let projection = projection.and_then(Result::ok);
+        let schema = match &projection {
+            Some(projection) => Arc::new(projection.schema(&footer.schema)?),
+            None => footer.schema.clone(),
+        };
+        let columns = columns::columns(&footer, projection.as_ref())?;
+        let mut needed = needed_rows(&footer, &file, request)?;
+        let find = |path: &[String]| columns::find(&footer, path);
+        let pruned = prune(&file, &footer, &selection.predicates, find)?;
+        if let Some(matching) = &pruned {
+            needed = intersection(&needed, matching);
+        }
+        let honoured = Honoured {
+            columns: honours_columns,
+            rows: selection.rows.is_some(),
+            n_rows: Some(count(&needed)),
+            prunes: pruned.is_some(),
+            ..Honoured::default()
+        };
+        let write_options = match selection.write_options {
+            true => settings::of_file(&footer),
+            false => Options::new(),
+        };
+        let limits = Limits {
+            page_bytes: part_of_limit(PAGE_PARTS),
+            column_bytes: (limit > 0).then_some(limit / BATCH_PARTS),
+        };
+        let groups = plan::groups(&footer, &needed, &columns)?.into_iter();
+        let job = Job { context: context.clone(), file: Arc::new(file), footer, columns, limits };
+        Ok(Self {
+            name: name.to_owned(),
+            job: Arc::new(job),
+            schema,
+            selection: selection.clone(),
+            memory_limit_bytes: limit,
+            groups,
+            parts: VecDeque::new(),
+            running: VecDeque::new(),
+            honoured,
+            write_options,
+            rows_done: 0,
+        })
+    }
+
+    /// Lists the row groups.
+    pub fn fragments(&self) -> Result<Vec<Fragment>> {
+        let Job { footer, file, columns, .. } = &*self.job;
+        let n_groups = footer.metadata.num_row_groups();
+        let per_fragment = n_groups.div_ceil(MAX_FRAGMENTS).max(1);
+        // A file without row groups is one fragment, which contains its schema.
+        let begins = (0..n_groups.max(1)).step_by(per_fragment);
+        let fragment = |begin: usize| {
+            let end = (begin + per_fragment).min(n_groups);
+            let mut bytes = 0u64;
+            for index in begin..end {
+                let group = footer.row_group(index)?;
+                let leaves = columns.iter().flat_map(|column| &column.leaves);
+                let chunks = leaves.filter_map(|leaf| group.columns().get(*leaf));
+                bytes += chunks.map(|chunk| chunk.compressed_size().unsigned_abs()).sum::<u64>();
+            }
+            let token = Token {
+                begin: begin as u64,
+                end: end as u64,
+                n_groups: n_groups as u64,
+                n_rows: footer.n_rows(),
+                file_bytes: file.len(),
+            };
+            let n_rows = footer.rows_of(end).start - footer.rows_of(begin).start;
+            Ok(Fragment { token: token.write(), n_rows: Some(n_rows), bytes, statistics: None })
+        };
+        begins.map(fragment).collect()
+    }
+
+    /// Starts parts until all threads have work.
+    fn fill(&mut self) -> Result<()> {
+        let n_columns = self.job.columns.len().max(1);
+        let n_threads = self.job.context.tasks.width();
+        let ahead = match self.memory_limit_bytes {
+            0 => AHEAD_BYTES,
+            limit => limit / AHEAD_PARTS,
+        };
+        let mut bytes = 0u64;
+        while self.running.len() < MAX_RUNNING
+            && (self.running.len() < 2 || self.running.len() * n_columns < 2 * n_threads)
+        {
+            let Some((part, row_bytes)) = self.next_part() else { return Ok(()) };
+            let part_bytes = Running::batch_bytes(part.step, count(&part.rows), row_bytes);
+            bytes = bytes.saturating_add(part_bytes);
+            if !self.running.is_empty() && bytes.saturating_mul(self.running.len() as u64) > ahead {
+                self.parts.push_front((part, row_bytes));
+                return Ok(());
+            }
+            match Running::start(&self.job, part.clone(), row_bytes) {
+                Ok(running) => self.running.push_back(running),
+                Err(error) if self.running.is_empty() => return Err(error),
+                // The batches before it free memory when they have been read.
+                Err(_) => {
+                    self.parts.push_front((part, row_bytes));
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn next_part(&mut self) -> Option<(Part, f64)> {
+        if self.parts.is_empty() {
+            let group = self.groups.next()?;
+            let step = plan::batch_rows(&self.selection, self.memory_limit_bytes, group.row_bytes);
+            let Job { footer, columns, context, .. } = &*self.job;
+            let parts = plan::parts(footer, &group, step, columns, context.tasks.width());
+            self.parts.extend(parts.into_iter().map(|part| (part, group.row_bytes)));
+        }
+        self.parts.pop_front()
+    }
+
+    fn next_batch(&mut self, call: &Call<'_>) -> Result<Option<DeviceBatch>> {
+        call.check_cancelled()?;
+        self.fill()?;
+        let Some(running) = self.running.front_mut() else { return Ok(None) };
+        let (n_rows, columns, has_more) = running.next(call)?;
+        if !has_more {
+            self.running.pop_front();
+        }
+        // The threads decode the next batches while this batch is used.
+        self.fill()?;
+        self.rows_done += n_rows as u64;
+        call.progress(self.rows_done, self.honoured.n_rows.unwrap_or(0));
+        let batch = DeviceBatch::try_new(self.schema.clone(), n_rows, columns)?;
+        let batch = batch.move_for_call(&self.job.context.memory, call, call.device())?;
+        batch.with_default_device(call.device()).map(Some)
+    }
+}
+
+impl BatchStream for Reader {
+    fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {
+        export_schema(&self.schema)
+    }
+
+    fn next(&mut self, call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
+        let batch = self.next_batch(call).map_err(|error| error.context(format_args!("'{}'", self.name)))?;
+        let Some(batch) = batch else { return Ok(None) };
+        let stream = call_stream(&self.job.context.memory, call, batch.device())?;
+        export_batch(&batch, false, &stream).map(Some)
+    }
+
+    fn honoured(&self) -> Honoured {
+        self.honoured
+    }
+
+    fn write_options(&self) -> Options {
+        self.write_options.clone()
+    }
+}
+
+/// The needed rows of the file or of a fragment, as ascending ranges of positions in the file.
+fn needed_rows(footer: &Footer, file: &File, request: &ReadRequest<'_>) -> Result<Vec<Range<u64>>> {
+    let piece = match request.fragment {
+        Some(token) => {
+            let n_groups = footer.metadata.num_row_groups() as u64;
+            let groups = Token::find(token, n_groups, footer.n_rows(), file.len())?;
+            let begin = |group: u64| footer.rows_of(usize::try_from(group).unwrap_or(usize::MAX - 1)).start;
+            begin(groups.start)..begin(groups.end)
+        }
+        None => 0..footer.n_rows(),
+    };
+    let Some(rows) = &request.selection.rows else {
+        return Ok(Vec::from_iter((!piece.is_empty()).then_some(piece)));
+    };
+    let shift = |row: u64| piece.start.saturating_add(row);
+    let rows: Vec<_> = rows.iter().map(|rows| shift(rows.start)..shift(rows.end)).collect();
+    Ok(intersection(&rows, &[piece]))
+}
+
+/// Returns an error unless a file has the expected columns.
+fn expect_schema(got: &Schema, expected: &Schema) -> Result<()> {
+    let names = |schema: &Schema| {
+        let fields = schema.fields().iter().map(|field| format!("'{}': {}", field.name(), field.data_type()));
+        fields.collect::<Vec<_>>().join(", ")
+    };
+    let is_same = |(got, expected): (&Arc<Field>, &Arc<Field>)| {
+        got.name() == expected.name()
+            && got.data_type().equals_datatype(expected.data_type())
+            && got.is_nullable() == expected.is_nullable()
+    };
+    if got.fields().len() == expected.fields().len()
+        && got.fields().iter().zip(expected.fields()).all(is_same)
+    {
+        return Ok(());
+    }
+    Err(Error::invalid_argument(format!(
+        "another schema: expected [{}], got [{}]",
+        names(expected),
+        names(got)
+    )))
+}
+
