@@ -48,11 +48,6 @@ impl File {
         self.len
     }
 
-    /// Whether ranges are read without a copy.
-    pub fn is_mapped(&self) -> bool {
-        self.mapped.is_some()
-    }
-
     /// Reads a range.
     ///
     /// # Errors

@@ -10,6 +10,7 @@
 //! - `plan`: divides the rows into parts and batches; `fragments`: names row groups.
 //! - `lane`: decodes a column of a part; `running`: decodes the columns on the session's threads.
 //! - `reader`: the stream of batches.
+//! - `settings`, `types`: the options and types of files; `writer`: writes batches; `sink`: the file.
 
 mod bytes;
 mod columns;
@@ -25,15 +26,22 @@ mod reader;
 mod rows;
 mod running;
 mod settings;
+mod sink;
 mod thrift;
+mod types;
+mod writer;
 
+use arrow_schema::FieldRef;
+use crossdock_arrays::import_schema_ref;
 use crossdock_memory::Memory;
 use crossdock_plugin_api::{
-    BatchStream, Call, Format, Fragment, Host, Importer, Input, Plugin, ReadRequest, Result, Tasks,
-    crossdock_plugin,
+    BatchStream, BatchWriter, Call, ColumnPlan, Device, Error, Exporter, Format, Fragment, Host, Importer, Input,
+    Options, Plugin, ReadRequest, Result, Sink, Tasks, Verdict, abi, crossdock_plugin,
 };
 
 use reader::{Context, Reader};
+use settings::Settings;
+use writer::Writer;
 
 /// The name of the format.
 pub const FORMAT: &str = "parquet";
@@ -42,7 +50,7 @@ crossdock_plugin!(
     Parquet,
     name: "parquet",
     description: "reads and writes Parquet files",
-    interfaces: "crossdock.importer/1",
+    interfaces: "crossdock.importer/1 crossdock.exporter/1",
     formats: "parquet",
     requires: "crossdock.host.memory/1 crossdock.host.kernels/1 crossdock.host.tasks/1",
 );
@@ -50,7 +58,8 @@ crossdock_plugin!(
 /// An instance of the plugin.
 pub struct Parquet {
     context: Context,
-    formats: [Format; 1],
+    read: [Format; 1],
+    written: [Format; 1],
 }
 
 impl Plugin for Parquet {
@@ -68,7 +77,19 @@ impl Plugin for Parquet {
             extensions: vec![".parquet".into()],
             ..Format::new(FORMAT, "Parquet file: a table of compressed columns")
         };
-        Ok(Self { context, formats: [format] })
+        let written = Format {
+            filters: false,
+            magics: Vec::new(),
+            device_types: vec![abi::DEVICE_CPU],
+            ..format.clone()
+        };
+        let written =
+            settings::OPTIONS.iter().fold(written, |format, (key, text)| format.with_option(key, text));
+        Ok(Self { context, read: [format], written: [written] })
+    }
+
+    fn exporter(&self) -> Option<&dyn Exporter> {
+        Some(self)
     }
 
     fn importer(&self) -> Option<&dyn Importer> {
@@ -78,7 +99,7 @@ impl Plugin for Parquet {
 
 impl Importer for Parquet {
     fn formats(&self) -> &[Format] {
-        &self.formats
+        &self.read
     }
 
     fn open(&self, call: &Call<'_>, input: Input, request: &ReadRequest<'_>) -> Result<Box<dyn BatchStream>> {
@@ -91,5 +112,47 @@ impl Importer for Parquet {
 
     fn fragments(&self, call: &Call<'_>, input: Input, request: &ReadRequest<'_>) -> Result<Vec<Fragment>> {
         Reader::open(&self.context, call, input, request)?.fragments()
+    }
+}
+
+impl Exporter for Parquet {
+    fn formats(&self) -> &[Format] {
+        &self.written
+    }
+
+    fn plan(
+        &self,
+        _: &Call<'_>,
+        _format: &str,
+        schema: &abi::ArrowSchema,
+        _from: Device,
+        options: &Options,
+    ) -> Result<Vec<ColumnPlan>> {
+        let how = Settings::from_options(options)?.description();
+        // SAFETY: the trait passes a valid schema, which is borrowed for the call.
+        let schema = unsafe { import_schema_ref(schema) }?;
+        let column = |field: &FieldRef| {
+            let (verdict, reason) = match types::check(field) {
+                Ok(()) => (Verdict::Converted, how.clone()),
+                Err(error) => (Verdict::Unsupported, error.message().to_owned()),
+            };
+            ColumnPlan { name: field.name().clone(), verdict, to: Device::CPU, reason }
+        };
+        Ok(schema.fields().iter().map(column).collect())
+    }
+
+    fn begin(
+        &self,
+        call: &Call<'_>,
+        _format: &str,
+        schema: &abi::ArrowSchema,
+        options: &Options,
+        sink: Option<Sink>,
+    ) -> Result<Box<dyn BatchWriter>> {
+        let settings = Settings::from_options(options)?;
+        let sink = sink.ok_or_else(|| Error::invalid_argument("a Parquet file needs a sink, got none"))?;
+        // SAFETY: the trait passes a valid schema, which is borrowed for the call.
+        let schema = unsafe { import_schema_ref(schema) }?;
+        Ok(Box::new(Writer::begin(call, schema, &settings, sink, &self.context)?))
     }
 }

@@ -335,7 +335,7 @@ mod tests {
         ];
         for (operator, expected) in operators {
             let test = test(Kind::Signed, operator, Value::Int(5));
-            let ranges = [(6i32, 9), (5, 9), (3, 9), (3, 5), (-3, 4)];
+            let ranges = [(6i32, 9i32), (5, 9), (3, 9), (3, 5), (-3, 4)];
             for ((min, max), expected) in ranges.into_iter().zip(expected) {
                 let (low, high) = (min.to_le_bytes(), max.to_le_bytes());
                 let found = test.can_match(Some(&low), Some(&high));

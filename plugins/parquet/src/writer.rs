@@ -1,0 +1,309 @@
+//! Writes batches to a file.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow_array::ffi::{FFI_ArrowArray, from_ffi_and_data_type};
+use arrow_array::{ArrayRef, StructArray};
+use arrow_schema::{DataType, FieldRef, Schema, SchemaRef};
+use crossdock_arrays::{
+    DeviceBatch, Level, call_stream, export_batch_to_external, import_batch, validate,
+};
+use crossdock_memory::{BufferMut, Memory, Stream};
+use crossdock_plugin_api::{BatchWriter, Call, Capsule, Device, Error, Host, Owned, Result, Sink, Tasks, abi};
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_writer::{
+    ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, ArrowWriterOptions, compute_leaves,
+};
+use parquet::errors::ParquetError;
+use parquet::file::writer::SerializedFileWriter;
+
+use crate::error::{text_of, writing};
+use crate::reader::Context;
+use crate::settings::Settings;
+use crate::sink::{HostSink, SinkError};
+use crate::types::check;
+
+/// The number of rows that a task encodes.
+const PART_ROWS: usize = 1 << 17;
+/// The part of the memory limit that the encoded pages of a row group may use.
+const GROUP_PARTS: u64 = 4;
+/// The memory that the crate needs for a part of a batch, as a multiple of the part's size.
+const COPIES: u64 = 2;
+
+/// Writes batches of one schema.
+pub struct Writer {
+    file: SerializedFileWriter<HostSink>,
+    factory: ArrowRowGroupWriterFactory,
+    sink_error: SinkError,
+    schema: SchemaRef,
+    /// The type of a batch: a struct of the columns.
+    data_type: DataType,
+    group: Option<Group>,
+    n_groups: usize,
+    group_rows: usize,
+    /// The greatest size of the encoded pages of a row group, in bytes.
+    group_bytes: u64,
+    host: Host,
+    memory: Memory,
+    tasks: Tasks,
+    /// Memory of the host of the size that the crate allocates. It is not used. It makes the
+    /// crate's memory count against the session's budget.
+    reserved: Option<BufferMut>,
+    has_warned: bool,
+}
+
+/// A row group that is being written.
+struct Group {
+    columns: Vec<Arc<Mutex<Column>>>,
+    n_rows: usize,
+}
+
+/// The writers of the leaves of a column.
+struct Column {
+    field: FieldRef,
+    leaves: Vec<ArrowColumnWriter>,
+}
+
+impl Column {
+    fn error(&self, error: &ParquetError) -> Error {
+        Error::unsupported(format!("column '{}': {}", self.field.name(), text_of(error)))
+    }
+
+    fn write(&mut self, array: &ArrayRef) -> Result<()> {
+        let field = self.field.clone();
+        let leaves = compute_leaves(&field, array).map_err(|error| self.error(&error))?;
+        if leaves.len() != self.leaves.len() {
+            return Err(Error::internal(format!(
+                "column '{}' has {} leaves, expected {}",
+                field.name(),
+                leaves.len(),
+                self.leaves.len()
+            )));
+        }
+        for (leaf, writer) in leaves.iter().zip(&mut self.leaves) {
+            if let Err(error) = writer.write(leaf) {
+                return Err(self.error(&error));
+            }
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<Vec<ArrowColumnChunk>> {
+        let leaves = std::mem::take(&mut self.leaves);
+        leaves.into_iter().map(|leaf| leaf.close().map_err(|error| self.error(&error))).collect()
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.leaves.iter().map(|leaf| leaf.memory_size() as u64).sum()
+    }
+}
+
+impl Writer {
+    /// Begins a file.
+    ///
+    /// # Errors
+    /// Unsupported if Parquet has no type for a column.
+    pub fn begin(
+        call: &Call<'_>,
+        schema: Schema,
+        settings: &Settings,
+        sink: Sink,
+        context: &Context,
+    ) -> Result<Self> {
+        call.check_cancelled()?;
+        schema.fields().iter().try_for_each(check)?;
+        let schema = Arc::new(schema);
+        let sink_error = SinkError::default();
+        let sink = HostSink { sink, error: sink_error.clone() };
+        let (file, factory) = writing(|| {
+            let options = ArrowWriterOptions::new().with_properties(settings.properties(&schema));
+            ArrowWriter::try_new_with_options(sink, schema.clone(), options)
+                .and_then(ArrowWriter::into_serialized_writer)
+                .map_err(|error| of_file(&error, &sink_error))
+        })?;
+        let Context { host, memory, tasks } = context.clone();
+        let limit = host.session().map_or(0, |session| session.memory_limit_bytes);
+        Ok(Self {
+            file,
+            factory,
+            sink_error,
+            data_type: DataType::Struct(schema.fields().clone()),
+            schema,
+            group: None,
+            n_groups: 0,
+            group_rows: settings.group_rows,
+            group_bytes: if limit == 0 { u64::MAX } else { limit / GROUP_PARTS },
+            host,
+            memory,
+            tasks,
+            reserved: None,
+            has_warned: false,
+        })
+    }
+
+    /// Begins a row group, unless one is being written.
+    fn group(&mut self) -> Result<&mut Group> {
+        if self.group.is_none() {
+            let writers = writing(|| {
+                let writers = self.factory.create_column_writers(self.n_groups);
+                writers.map_err(|error| of_file(&error, &self.sink_error))
+            })?;
+            let descriptor = self.file.schema_descr();
+            let mut writers = writers.into_iter();
+            let mut leaves = vec![0usize; self.schema.fields().len()];
+            for leaf in 0..descriptor.num_columns() {
+                if let Some(n) = leaves.get_mut(descriptor.get_column_root_idx(leaf)) {
+                    *n += 1;
+                }
+            }
+            let column = |(field, n): (&FieldRef, usize)| {
+                let leaves = writers.by_ref().take(n).collect();
+                Arc::new(Mutex::new(Column { field: field.clone(), leaves }))
+            };
+            let columns = self.schema.fields().iter().zip(leaves).map(column).collect();
+            self.group = Some(Group { columns, n_rows: 0 });
+        }
+        self.group.as_mut().ok_or_else(|| Error::internal("no row group was begun"))
+    }
+
+    /// Runs `f` for each column of the row group on the threads of the session.
+    fn for_columns<T: Send + 'static>(
+        &self,
+        call: &Call<'_>,
+        f: impl Fn(usize, &mut Column) -> Result<T> + Send + Sync + 'static,
+    ) -> Result<Vec<T>> {
+        let columns = self.group.as_ref().map(|group| group.columns.as_slice()).unwrap_or_default();
+        let f = Arc::new(f);
+        let results = Arc::new(Mutex::new(columns.iter().map(|_| None).collect::<Vec<Option<T>>>()));
+        let job = |(i, column): (usize, &Arc<Mutex<Column>>)| {
+            let (f, column, results) = (f.clone(), column.clone(), results.clone());
+            move || {
+                let mut column = column.lock().unwrap_or_else(PoisonError::into_inner);
+                let result = writing(|| f(i, &mut column));
+                let result = result.map_err(|error| match error.message().starts_with("column '") {
+                    true => error,
+                    false => error.context(format_args!("column '{}'", column.field.name())),
+                })?;
+                let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(place) = results.get_mut(i) {
+                    *place = Some(result);
+                }
+                Ok(())
+            }
+        };
+        self.tasks.start(columns.iter().enumerate().map(job))?.wait(|| call.check_cancelled())?;
+        let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+        let missing = || Error::internal("a task that writes a column has no result");
+        results.iter_mut().map(|result| result.take().ok_or_else(missing)).collect()
+    }
+
+    fn write_part(&mut self, call: &Call<'_>, part: &DeviceBatch, stream: &Stream) -> Result<()> {
+        let kept = self.memory_bytes();
+        self.reserve(kept.saturating_add(part.buffer_bytes().saturating_mul(COPIES)), stream)?;
+        let columns = writing(|| arrays(part, &self.data_type, stream))?;
+        self.group()?.n_rows += part.len();
+        self.for_columns(call, move |i, column| {
+            let array = columns.get(i).ok_or_else(|| Error::internal(format!("there is no column {i}")))?;
+            column.write(array)
+        })?;
+        Ok(())
+    }
+
+    /// The memory of the row group that is being written.
+    fn memory_bytes(&self) -> u64 {
+        let columns = self.group.iter().flat_map(|group| &group.columns);
+        columns.map(|column| column.lock().unwrap_or_else(PoisonError::into_inner).memory_bytes()).sum()
+    }
+
+    /// Writes the row group to the sink.
+    fn end_group(&mut self, call: &Call<'_>) -> Result<()> {
+        let chunks = self.for_columns(call, |_, column| column.close())?;
+        self.group = None;
+        self.n_groups += 1;
+        let (file, sink_error) = (&mut self.file, &self.sink_error);
+        writing(|| {
+            let mut group = file.next_row_group().map_err(|error| of_file(&error, sink_error))?;
+            for chunk in chunks.into_iter().flatten() {
+                call.check_cancelled()?;
+                chunk.append_to_row_group(&mut group).map_err(|error| of_file(&error, sink_error))?;
+            }
+            group.close().map_err(|error| of_file(&error, sink_error))?;
+            Ok(())
+        })
+    }
+
+    /// Counts `bytes` against the session's budget.
+    fn reserve(&mut self, bytes: u64, stream: &Stream) -> Result<()> {
+        if self.group_bytes == u64::MAX
+            || self.reserved.as_ref().is_some_and(|reserved| reserved.len() as u64 >= bytes)
+        {
+            return Ok(());
+        }
+        self.reserved = None;
+        let reserved = self.memory.alloc(stream, usize::try_from(bytes).unwrap_or(usize::MAX));
+        let what = "memory for encoding: write smaller batches or row groups, or raise the memory limit";
+        self.reserved = Some(reserved.map_err(|error| error.context(what))?);
+        Ok(())
+    }
+}
+
+/// The columns of a batch in host memory whose contents were validated. They refer to the buffers
+/// of the batch.
+fn arrays(batch: &DeviceBatch, data_type: &DataType, stream: &Stream) -> Result<Vec<ArrayRef>> {
+    let mut raw = export_batch_to_external(batch, false, stream)?.into_raw();
+    // SAFETY: `into_raw` passed the ownership of the array and of the schema. The owner of the
+    // schema is dropped here. `from_raw` moves the array, and marks the source as released.
+    let array = unsafe {
+        drop(Owned::<abi::ArrowSchema>::take(&mut raw.schema));
+        FFI_ArrowArray::from_raw((&raw mut raw.array.array).cast())
+    };
+    // SAFETY: the array was exported from a batch with the columns of `data_type`.
+    let data = unsafe { from_ffi_and_data_type(array, data_type.clone()) };
+    let data = data.map_err(|error| Error::internal(format!("cannot import the batch: {error}")))?;
+    Ok(StructArray::from(data).columns().to_vec())
+}
+
+/// An error of the file's writer, which may be one of the sink.
+fn of_file(error: &ParquetError, sink_error: &SinkError) -> Error {
+    sink_error.take().unwrap_or_else(|| Error::unsupported(text_of(error)))
+}
+
+impl BatchWriter for Writer {
+    fn write(&mut self, call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<Vec<Capsule>> {
+        call.check_cancelled()?;
+        let mut batch = import_batch(batch, &self.schema, &self.memory)?;
+        if !batch.metadata().is_empty() && !std::mem::replace(&mut self.has_warned, true) {
+            self.host.log(
+                abi::LOG_WARN,
+                "a Parquet file cannot store the metadata of batches, which are dropped",
+            );
+        }
+        let stream = call_stream(&self.memory, call, Device::CPU)?;
+        batch.resolve_sizes(&stream)?;
+        // The crate relies on the contents of buffers without checks.
+        validate(&batch, Level::Full, &stream)?;
+        let mut begin = 0;
+        while begin < batch.len() {
+            let left = self.group_rows - self.group.as_ref().map_or(0, |group| group.n_rows);
+            let part = batch.slice(begin, left.min(batch.len() - begin).min(PART_ROWS))?;
+            self.write_part(call, &part, &stream)?;
+            begin += part.len();
+            let n_rows = self.group.as_ref().map_or(0, |group| group.n_rows);
+            if n_rows >= self.group_rows || self.memory_bytes() > self.group_bytes {
+                self.end_group(call)?;
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    fn finish(&mut self, call: &Call<'_>) -> Result<Vec<Capsule>> {
+        call.check_cancelled()?;
+        if self.group.is_some() {
+            self.end_group(call)?;
+        }
+        let (file, sink_error) = (&mut self.file, &self.sink_error);
+        writing(|| file.finish().map(drop).map_err(|error| of_file(&error, sink_error)))?;
+        self.reserved = None;
+        Ok(Vec::new())
+    }
+}
