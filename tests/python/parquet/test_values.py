@@ -1,0 +1,180 @@
+"""Files of pyarrow are read with the same values and types, and written files are read by pyarrow and Polars."""
+
+import crossdock as cd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tables
+
+CODECS = ["none", "snappy", "gzip", "lz4", "zstd", "brotli"]
+
+
+@pytest.mark.parametrize("n", tables.SIZES)
+@pytest.mark.parametrize("group", tables.GROUPS)
+def test_file_of_pyarrow_is_read_as_pyarrow_reads_it(session, tmp_path, group, n):
+    path = tmp_path / "x.parquet"
+    pq.write_table(tables.table(group, n), path, row_group_size=40_000, write_page_index=True)
+    expected = pq.read_table(path)
+    got = session.read(path).to_pyarrow()
+    tables.assert_equal(got, expected)
+    assert got.schema.metadata[b"table"] == group.encode()
+
+
+@pytest.mark.parametrize("n", tables.SIZES)
+@pytest.mark.parametrize("group", tables.GROUPS)
+def test_written_file_is_read_as_it_was_written(session, tmp_path, group, n):
+    path, table = tmp_path / "x.parquet", tables.table(group, n)
+    session.write(table, path, row_group_rows=60_000)
+    tables.assert_equal(session.read(path).to_pyarrow(), table)
+    by_pyarrow = pq.read_table(path)
+    tables.assert_equal(by_pyarrow, table)
+    assert by_pyarrow.schema.metadata[b"table"] == group.encode()
+    assert pq.ParquetFile(path).metadata.num_row_groups == -(-n // 60_000)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_codecs_are_read_and_written(session, tmp_path, codec):
+    table = tables.table("texts", 5000)
+    pq.write_table(table, tmp_path / "a.parquet", compression=codec)
+    tables.assert_equal(session.read(tmp_path / "a.parquet").to_pyarrow(), table)
+    session.write(table, tmp_path / "b.parquet", compression=codec)
+    tables.assert_equal(pq.read_table(tmp_path / "b.parquet"), table)
+    stored = pq.ParquetFile(tmp_path / "b.parquet").metadata.row_group(0).column(0).compression
+    assert stored == {"none": "UNCOMPRESSED", "lz4": "LZ4"}.get(codec, codec.upper())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"use_dictionary": False},
+        {"data_page_version": "2.0"},
+        {"use_dictionary": False, "column_encoding": {"i": "DELTA_BINARY_PACKED", "s": "DELTA_BYTE_ARRAY"}},
+        {"use_dictionary": False, "column_encoding": {"s": "DELTA_LENGTH_BYTE_ARRAY", "f": "BYTE_STREAM_SPLIT"}},
+        {"store_schema": False},
+        {"data_page_size": 1000, "write_page_checksum": True},
+        {"version": "1.0"},
+        {"write_statistics": False},
+    ],
+    ids=str,
+)
+def test_encodings_of_pyarrow_are_read(session, tmp_path, options):
+    n = 20_003
+    texts = tables.cycle(["a", None, tables.LONG, "prefix", "prefixes"], n)
+    columns = {"i": tables.cycle([1, None, -5, 2**40], n), "s": texts, "f": tables.cycle([1.5, None], n)}
+    table = pa.table({**columns, "l": tables.cycle([[1, 2], None, []], n)})
+    pq.write_table(table, tmp_path / "x.parquet", **options)
+    got = session.read(tmp_path / "x.parquet").to_pyarrow()
+    tables.assert_equal(got, pq.read_table(tmp_path / "x.parquet"))
+
+
+@pytest.mark.parametrize("compression", ["zstd", "uncompressed", "lz4"])
+def test_file_of_polars_is_read(session, tmp_path, compression):
+    frame = pl.DataFrame(
+        {
+            "i": range(30_000),
+            "s": ["a", None, "a longer text"] * 10_000,
+            "c": pl.Series(["x", "y", None] * 10_000, dtype=pl.Categorical),
+            "l": [[1, 2], None, []] * 10_000,
+            "b": [b"\xff", None, b""] * 10_000,
+        }
+    )
+    frame.write_parquet(tmp_path / "x.parquet", compression=compression, row_group_size=9000)
+    got = pl.DataFrame(session.read(tmp_path / "x.parquet"))
+    assert got.with_columns(pl.col("c").cast(pl.String)).equals(frame.with_columns(pl.col("c").cast(pl.String)))
+
+
+def test_written_file_is_read_by_polars(session, tmp_path):
+    table = pa.table({"i": range(20_000), "s": ["a", None] * 10_000, "l": [[1.5], None] * 10_000})
+    session.write(table, tmp_path / "x.parquet")
+    assert pl.read_parquet(tmp_path / "x.parquet").equals(pl.from_arrow(table))
+
+
+def test_timestamps_of_96_bits_are_nanoseconds(session, tmp_path):
+    table = pa.table({"t": pa.array([0, None, 10**18, -1], pa.timestamp("ns"))})
+    pq.write_table(table, tmp_path / "x.parquet", use_deprecated_int96_timestamps=True)
+    assert session.read(tmp_path / "x.parquet").to_pyarrow()["t"].to_pylist() == table["t"].to_pylist()
+
+
+def test_dictionaries_stay_dictionaries(session, tmp_path):
+    table = tables.table("dictionaries", 1000)
+    session.write(table, tmp_path / "x.parquet")
+    got = session.read(tmp_path / "x.parquet").to_pyarrow()
+    assert [field.type for field in got.schema] == [field.type for field in table.schema]
+
+
+@pytest.mark.parametrize("data_type", [pa.date64(), pa.time32("s"), pa.timestamp("s")], ids=str)
+def test_types_that_pyarrow_changes_are_read_as_they_were_written(session, tmp_path, data_type):
+    table = pa.table({"a": pa.array([86_400_000 if data_type == pa.date64() else 3, None], data_type)})
+    session.write(table, tmp_path / "x.parquet")
+    tables.assert_equal(session.read(tmp_path / "x.parquet").to_pyarrow(), table)
+
+
+def test_run_ends_and_views_of_lists_are_read_as_they_were_written(session, tmp_path):
+    ends = pa.RunEndEncodedArray.from_arrays(pa.array([3, 5], pa.int32()), pa.array(["x", None]))
+    views = pa.array([[1, 2], None, [], [3], [4]], pa.list_view(pa.int32()))
+    table = pa.table({"ends": ends, "views": views})
+    session.write(table, tmp_path / "x.parquet")
+    got = session.read(tmp_path / "x.parquet").to_pyarrow()
+    assert got.to_pylist() == table.to_pylist()
+
+
+def test_batches_and_slices_are_written_as_one_table(session, tmp_path):
+    whole = tables.table("nested", 30_003)
+    table = pa.concat_tables([whole.slice(9, 1), whole.slice(3, 8193), whole.slice(0, 0), whole.slice(100, 9000)])
+    with session.writer(tmp_path / "x.parquet", table.schema, row_group_rows=5000) as writer:
+        for batch in table.to_batches():
+            writer.write(batch)
+    tables.assert_equal(pq.read_table(tmp_path / "x.parquet"), table)
+    metadata = pq.ParquetFile(tmp_path / "x.parquet").metadata
+    assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [5000, 5000, 5000, 2194]
+
+
+def test_options_change_the_file(session, tmp_path):
+    table = pa.table({"s": ["a", "b"] * 5000})
+    path = tmp_path / "x.parquet"
+
+    def chunk(**options):
+        session.write(table, path, **options)
+        return pq.ParquetFile(path).metadata.row_group(0).column(0)
+
+    assert chunk().has_dictionary_page and chunk().statistics.max == "b"
+    assert chunk().has_column_index and chunk().has_offset_index
+    assert not chunk(dictionary=False).has_dictionary_page
+    assert not chunk(statistics=False).is_stats_set
+    without_index = chunk(page_index=False)
+    assert without_index.statistics.max == "b"
+    assert not without_index.has_column_index and not without_index.has_offset_index
+    sizes = {level: chunk(compression="zstd", compression_level=level, dictionary=False) for level in (1, 19)}
+    assert sizes[19].total_compressed_size <= sizes[1].total_compressed_size
+
+
+def test_convert_keeps_the_codec(tmp_path, plugin, run):
+    pq.write_table(pa.table({"a": range(1000)}), tmp_path / "a.parquet", compression="brotli")
+    done = run("convert", "--plugins", plugin, tmp_path / "a.parquet", tmp_path / "b.parquet", "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert pq.ParquetFile(tmp_path / "b.parquet").metadata.row_group(0).column(0).compression == "BROTLI"
+
+
+def test_isolated_plugin_reads_and_writes(tmp_path, plugin, run):
+    table = tables.table("nested", 3000)
+    pq.write_table(table, tmp_path / "a.parquet")
+    arguments = (tmp_path / "a.parquet", tmp_path / "b.parquet", "--quiet", "--isolate=parquet")
+    done = run("convert", "--plugins", plugin, *arguments)
+    assert done.returncode == 0, done.stderr
+    tables.assert_equal(pq.read_table(tmp_path / "b.parquet"), table)
+
+
+def test_source_of_bytes_and_of_a_file_object_is_read(session, tmp_path):
+    table = tables.table("texts", 5000)
+    pq.write_table(table, tmp_path / "x.parquet")
+    content = (tmp_path / "x.parquet").read_bytes()
+    tables.assert_equal(session.read(content).to_pyarrow(), table)
+    with open(tmp_path / "x.parquet", "rb") as file:
+        tables.assert_equal(session.read(file, "parquet", columns=["string"]).to_pyarrow(), table.select(["string"]))
+    tables.assert_equal(session.read(tmp_path / "x.parquet", map=False).to_pyarrow(), table)
+
+
+def test_plugin_is_named_by_the_session(session):
+    assert any("parquet" in name for name in session.plugins)
+    assert isinstance(session, cd.Session)
