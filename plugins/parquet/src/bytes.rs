@@ -137,7 +137,8 @@ impl ChunkReader for Chunk {
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
-        let mut bytes = self.from(start).filter(|bytes| bytes.len() >= length).ok_or_else(|| outside(start))?;
+        let mut bytes =
+            self.from(start).filter(|bytes| bytes.len() >= length).ok_or_else(|| outside(start))?;
         bytes.truncate(length);
         Ok(bytes)
     }

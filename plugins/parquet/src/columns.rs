@@ -136,9 +136,9 @@ fn column(
         Some(chosen) => chosen.data_type(field.data_type())?,
         None => field.data_type().clone(),
     };
-    let is_repeated = needed.iter().any(|leaf| {
-        schema.columns().get(*leaf).is_some_and(|descriptor| descriptor.max_rep_level() > 0)
-    });
+    let is_repeated = needed
+        .iter()
+        .any(|leaf| schema.columns().get(*leaf).is_some_and(|descriptor| descriptor.max_rep_level() > 0));
     let field = Arc::new(Field::clone(field).with_data_type(expected));
     Ok(Column { field, levels, leaves: needed, is_repeated })
 }

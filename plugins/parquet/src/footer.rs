@@ -6,7 +6,9 @@ use std::sync::Arc;
 use arrow_schema::SchemaRef;
 use crossdock_plugin_api::{Error, Result};
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
-use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
+use parquet::file::metadata::{
+    ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
+};
 
 use crate::bytes::File;
 use crate::error::{of_reader, reading};
@@ -56,9 +58,8 @@ impl Footer {
                 bytes.len()
             )));
         }
-        let metadata = reading(|| {
-            ParquetMetaDataReader::decode_metadata(&bytes).map_err(|error| of_reader(&error))
-        });
+        let metadata =
+            reading(|| ParquetMetaDataReader::decode_metadata(&bytes).map_err(|error| of_reader(&error)));
         let metadata = Arc::new(metadata.map_err(|error| error.context("the metadata"))?);
         let (schema, ignored_schema) = schema_of(&metadata)?;
         let starts = Arc::new(starts(&metadata)?);

@@ -9,7 +9,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Field};
 use crossdock_arrays::{DeviceArray, import_array};
 use crossdock_memory::Memory;
-use crossdock_plugin_api::{Error, Owned, Result, abi};
+use crossdock_plugin_api::{Device, Error, Owned, Result, abi};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowGroups, RowSelection};
 use parquet::basic::Type as Physical;
 use parquet::column::page::{Page, PageIterator, PageReader};
@@ -155,8 +155,7 @@ impl Lane {
             let rows = self.part.rows.iter().map(|rows| rows.start as usize..rows.end as usize);
             RowSelection::from_consecutive_ranges(rows, self.part.n_group_rows as usize)
         });
-        let groups =
-            OneGroup { metadata: self.footer.metadata.clone(), group: self.part.group, chunks };
+        let groups = OneGroup { metadata: self.footer.metadata.clone(), group: self.part.group, chunks };
         reading(|| {
             let step = self.part.step;
             ParquetRecordBatchReader::try_new_with_row_groups(&self.column.levels, &groups, step, selection)
@@ -178,8 +177,14 @@ impl Lane {
         };
         let needed: Option<Vec<PageLocation>> = locations.as_ref().map(|locations| {
             let rows = page_index::rows_of_pages(locations, self.part.n_group_rows);
-            let is_needed = |rows: Range<u64>| !crate::rows::intersection(&self.part.rows, &[rows]).is_empty();
-            locations.iter().zip(rows).filter(|(_, rows)| is_needed(rows.clone())).map(|(page, _)| page.clone()).collect()
+            let is_needed =
+                |rows: Range<u64>| !crate::rows::intersection(&self.part.rows, &[rows]).is_empty();
+            locations
+                .iter()
+                .zip(rows)
+                .filter(|(_, rows)| is_needed(rows.clone()))
+                .map(|(page, _)| page.clone())
+                .collect()
         });
         let ranges = match (&needed, &locations) {
             (Some(needed), Some(all)) => {
@@ -247,7 +252,10 @@ fn import(array: &ArrayRef, field: &Field, memory: &Memory) -> Result<DeviceArra
         let raw = std::ptr::from_ref::<FFI_ArrowArray>(&raw).cast::<abi::ArrowArray>();
         Owned::new(std::ptr::read(raw))
     };
-    import_array(raw, field, memory)
+    let mut array = import_array(raw, field, memory)?;
+    // The host counts only buffers of a known size against the budget.
+    array.resolve_sizes(&memory.default_stream(Device::CPU)?)?;
+    Ok(array)
 }
 
 /// The bytes of a column chunk, and where its pages are.

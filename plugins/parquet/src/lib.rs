@@ -35,8 +35,8 @@ use arrow_schema::FieldRef;
 use crossdock_arrays::import_schema_ref;
 use crossdock_memory::Memory;
 use crossdock_plugin_api::{
-    BatchStream, BatchWriter, Call, ColumnPlan, Device, Error, Exporter, Format, Fragment, Host, Importer, Input,
-    Options, Plugin, ReadRequest, Result, Sink, Tasks, Verdict, abi, crossdock_plugin,
+    BatchStream, BatchWriter, Call, ColumnPlan, Device, Error, Exporter, Format, Fragment, Host, Importer,
+    Input, Options, Plugin, ReadRequest, Result, Sink, Tasks, Verdict, abi, crossdock_plugin,
 };
 
 use reader::{Context, Reader};

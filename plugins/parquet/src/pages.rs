@@ -46,7 +46,8 @@ pub fn check(
     if let Some(locations) = locations {
         let begins = locations.iter().map(|page| page.offset as u64);
         // The bytes before the first page are the dictionary.
-        let dictionary = locations.first().map(|first| first.offset as u64).filter(|first| *first > range.start);
+        let dictionary =
+            locations.first().map(|first| first.offset as u64).filter(|first| *first > range.start);
         for begin in dictionary.map(|_| range.start).into_iter().chain(begins) {
             at(begin)?;
         }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crossdock_plugin_api::{Result, Selection};
+use crossdock_plugin_api::{Device, Result, Selection};
 
 use crate::columns::Column;
 use crate::footer::Footer;
@@ -10,8 +10,11 @@ use crate::lane::{Part, copies_values, value_bytes};
 use crate::pages::row_bytes;
 use crate::rows::{count, intersection, part};
 
-/// The number of rows of a batch if the caller has no preference.
-const DEFAULT_ROWS: u64 = 1 << 20;
+/// The number of rows of a batch on the CPU if the caller has no preference. The memory of larger
+/// batches is returned to the operating system each time, and must be mapped again.
+const CPU_ROWS: u64 = 1 << 18;
+/// The number of rows of a batch on another device if the caller has no preference.
+const DEVICE_ROWS: u64 = 1 << 20;
 /// The part of the memory limit that a batch may use.
 pub const BATCH_PARTS: u64 = 16;
 /// The least number of rows of a part. Each part decodes the dictionaries again.
@@ -27,7 +30,11 @@ pub struct Group {
 }
 
 /// The row groups of `needed`, which are ascending ranges of positions in the file.
-pub fn groups(footer: &Footer, needed: &[Range<u64>], columns: &[std::sync::Arc<Column>]) -> Result<Vec<Group>> {
+pub fn groups(
+    footer: &Footer,
+    needed: &[Range<u64>],
+    columns: &[std::sync::Arc<Column>],
+) -> Result<Vec<Group>> {
     let mut groups = Vec::new();
     for index in 0..footer.metadata.num_row_groups() {
         let all = footer.rows_of(index);
@@ -52,8 +59,12 @@ pub fn groups(footer: &Footer, needed: &[Range<u64>], columns: &[std::sync::Arc<
 }
 
 /// The number of rows of a batch whose rows have `row_bytes` bytes.
-pub fn batch_rows(selection: &Selection, memory_limit_bytes: u64, row_bytes: f64) -> usize {
-    let mut rows = if selection.batch_rows > 0 { selection.batch_rows } else { DEFAULT_ROWS };
+pub fn batch_rows(selection: &Selection, device: Device, memory_limit_bytes: u64, row_bytes: f64) -> usize {
+    let mut rows = match selection.batch_rows {
+        0 if device == Device::CPU => CPU_ROWS,
+        0 => DEVICE_ROWS,
+        rows => rows,
+    };
     let limits = [selection.batch_bytes, memory_limit_bytes / BATCH_PARTS];
     for limit in limits.into_iter().filter(|limit| *limit > 0) {
         rows = rows.min((limit as f64 / row_bytes.max(1.0 / 8.0)) as u64);
@@ -62,10 +73,17 @@ pub fn batch_rows(selection: &Selection, memory_limit_bytes: u64, row_bytes: f64
 }
 
 /// Divides the rows of a row group so that all threads have work, if it has few columns.
-pub fn parts(footer: &Footer, group: &Group, step: usize, columns: &[std::sync::Arc<Column>], n_threads: usize) -> Vec<Part> {
+pub fn parts(
+    footer: &Footer,
+    group: &Group,
+    step: usize,
+    columns: &[std::sync::Arc<Column>],
+    n_threads: usize,
+) -> Vec<Part> {
     let n_rows = count(&group.rows);
     let all = footer.rows_of(group.index);
-    let whole = Part { group: group.index, rows: group.rows.clone(), n_group_rows: all.end - all.start, step };
+    let whole =
+        Part { group: group.index, rows: group.rows.clone(), n_group_rows: all.end - all.start, step };
     // A reader that skips rows of lists decodes them, unless it knows the rows of each page.
     let is_divisible = columns.iter().all(|column| !column.is_repeated);
     if n_threads < 2 || columns.is_empty() || columns.len() >= n_threads || !is_divisible {
@@ -78,4 +96,3 @@ pub fn parts(footer: &Footer, group: &Group, step: usize, columns: &[std::sync::
         .map(|begin| Part { rows: part(&group.rows, &(begin..(begin + rows).min(n_rows))), ..whole.clone() })
         .collect()
 }
-

@@ -93,11 +93,7 @@ pub fn prune(
 }
 
 impl Test {
-    fn new(
-        footer: &Footer,
-        predicate: &Predicate,
-        find: impl Fn(&[String]) -> Option<Leaf>,
-    ) -> Option<Self> {
+    fn new(footer: &Footer, predicate: &Predicate, find: impl Fn(&[String]) -> Option<Leaf>) -> Option<Self> {
         let Leaf { index, field } = find(&predicate.column)?;
         let file = footer.metadata.file_metadata();
         let descriptor = file.schema_descr().columns().get(index)?;
@@ -109,9 +105,10 @@ impl Test {
         Comparison::from_predicate(data_type, predicate)?;
         let stored = stored_type(file.schema_descr(), index)?;
         let kind = kind(data_type, &stored, descriptor)?;
-        let is_ordered = file.column_orders().and_then(|orders| orders.get(index)).is_some_and(|order| {
-            !matches!(order, ColumnOrder::UNDEFINED | ColumnOrder::UNKNOWN)
-        });
+        let is_ordered = file
+            .column_orders()
+            .and_then(|orders| orders.get(index))
+            .is_some_and(|order| !matches!(order, ColumnOrder::UNDEFINED | ColumnOrder::UNKNOWN));
         if kind == Kind::Bytes && !is_ordered {
             return None;
         }
@@ -146,9 +143,8 @@ impl Test {
         let Some(locations) = page_index::locations(file, chunk, n_rows)? else { return Ok(all) };
         let Some(bounds) = page_index::bounds(file, chunk, locations.len())? else { return Ok(all) };
         let pages = page_index::rows_of_pages(&locations, n_rows).zip(bounds.pages());
-        let can_match = |page: &page_index::PageBounds| {
-            !page.is_null && self.can_match(Some(&page.min), Some(&page.max))
-        };
+        let can_match =
+            |page: &page_index::PageBounds| !page.is_null && self.can_match(Some(&page.min), Some(&page.max));
         Ok(pages.filter(|(_, page)| can_match(page)).map(|(rows, _)| rows).collect())
     }
 
@@ -185,9 +181,8 @@ fn values_of(field: &Field) -> &DataType {
 /// Arrow's type of a leaf according to Parquet's schema alone. It has the units of the values.
 fn stored_type(schema: &SchemaDescriptor, leaf: usize) -> Option<DataType> {
     let mask = ProjectionMask::leaves(schema, [leaf]);
-    let schema = reading(|| {
-        parquet_to_arrow_schema_by_columns(schema, mask, None).map_err(|error| of_reader(&error))
-    });
+    let schema =
+        reading(|| parquet_to_arrow_schema_by_columns(schema, mask, None).map_err(|error| of_reader(&error)));
     let mut field = schema.ok()?.fields().first()?.clone();
     while let DataType::Struct(fields) = field.data_type() {
         field = fields.first()?.clone();
@@ -360,7 +355,9 @@ mod tests {
         assert_eq!(Kind::Decimal.read(&[0xff; 32]), Some(Value::Int(-1)));
         assert_eq!(Kind::Decimal.read(&[1; 32]), None);
         assert_eq!(Kind::Signed.read(&[]), None);
-        for (bits, expected) in [(0x3c00u16, 1.0), (0xc000, -2.0), (0x7bff, 65504.0), (0x0001, 2f64.powi(-24))] {
+        for (bits, expected) in
+            [(0x3c00u16, 1.0), (0xc000, -2.0), (0x7bff, 65504.0), (0x0001, 2f64.powi(-24))]
+        {
             assert_eq!(half(&bits.to_le_bytes()), Some(expected));
         }
         assert!(half(&0x7e00u16.to_le_bytes()).unwrap().is_nan());

@@ -10,8 +10,8 @@ use crossdock_arrays::{
 };
 use crossdock_memory::Memory;
 use crossdock_plugin_api::{
-    BatchStream, Call, Error, Fragment, Honoured, Host, Input, Options, Owned, ReadRequest, Result, Selection,
-    Tasks, abi,
+    BatchStream, Call, Device, Error, Fragment, Honoured, Host, Input, Options, Owned, ReadRequest, Result,
+    Selection, Tasks, abi,
 };
 
 use crate::bytes::File;
@@ -52,6 +52,7 @@ pub struct Reader {
     job: Arc<Job>,
     schema: SchemaRef,
     selection: Selection,
+    device: Device,
     memory_limit_bytes: u64,
     groups: std::vec::IntoIter<Group>,
     /// The parts of the last row group that have not begun, and the size of a row.
@@ -70,12 +71,18 @@ impl Reader {
         let name = source.name().to_owned();
         let open = || {
             call.check_cancelled()?;
-            Self::open_file(context, File::new(source)?, &name, request)
+            Self::open_file(context, call.device(), File::new(source)?, &name, request)
         };
         open().map_err(|error| error.context(format_args!("'{name}'")))
     }
 
-    fn open_file(context: &Context, file: File, name: &str, request: &ReadRequest<'_>) -> Result<Self> {
+    fn open_file(
+        context: &Context,
+        device: Device,
+        file: File,
+        name: &str,
+        request: &ReadRequest<'_>,
+    ) -> Result<Self> {
         let limit = context.host.session().map_or(0, |session| session.memory_limit_bytes);
         let part_of_limit = |parts: u64| if limit == 0 { u64::MAX } else { limit / parts };
         let footer = Footer::read(&file, part_of_limit(METADATA_PARTS))?;
@@ -126,6 +133,7 @@ impl Reader {
             job: Arc::new(job),
             schema,
             selection: selection.clone(),
+            device,
             memory_limit_bytes: limit,
             groups,
             parts: VecDeque::new(),
@@ -200,7 +208,8 @@ impl Reader {
     fn next_part(&mut self) -> Option<(Part, f64)> {
         if self.parts.is_empty() {
             let group = self.groups.next()?;
-            let step = plan::batch_rows(&self.selection, self.memory_limit_bytes, group.row_bytes);
+            let step =
+                plan::batch_rows(&self.selection, self.device, self.memory_limit_bytes, group.row_bytes);
             let Job { footer, columns, context, .. } = &*self.job;
             let parts = plan::parts(footer, &group, step, columns, context.tasks.width());
             self.parts.extend(parts.into_iter().map(|part| (part, group.row_bytes)));
@@ -288,4 +297,3 @@ fn expect_schema(got: &Schema, expected: &Schema) -> Result<()> {
         names(got)
     )))
 }
-

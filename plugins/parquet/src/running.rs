@@ -144,4 +144,3 @@ impl Running {
         Ok((n_rows, columns.collect::<Result<_>>()?, has_more))
     }
 }
-

@@ -52,12 +52,14 @@ impl Settings {
         };
         let group_rows = match options.get("row_group_rows") {
             None => DEFAULT_GROUP_ROWS,
-            Some(text) => text.parse().ok().filter(|rows| (1..=i32::MAX as usize).contains(rows)).ok_or_else(
-                || {
+            Some(text) => {
+                text.parse().ok().filter(|rows| (1..=i32::MAX as usize).contains(rows)).ok_or_else(|| {
                     let most = i32::MAX;
-                    Error::invalid_argument(format!("row_group_rows is '{text}', expected a number from 1 to {most}"))
-                },
-            )?,
+                    Error::invalid_argument(format!(
+                        "row_group_rows is '{text}', expected a number from 1 to {most}"
+                    ))
+                })?
+            }
         };
         Ok(Self {
             compression: compression(options.get("compression"), options.get("compression_level"))?,

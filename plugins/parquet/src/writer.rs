@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow_array::ffi::{FFI_ArrowArray, from_ffi_and_data_type};
 use arrow_array::{ArrayRef, StructArray};
 use arrow_schema::{DataType, FieldRef, Schema, SchemaRef};
-use crossdock_arrays::{
-    DeviceBatch, Level, call_stream, export_batch_to_external, import_batch, validate,
-};
+use crossdock_arrays::{DeviceBatch, Level, call_stream, export_batch_to_external, import_batch, validate};
 use crossdock_memory::{BufferMut, Memory, Stream};
-use crossdock_plugin_api::{BatchWriter, Call, Capsule, Device, Error, Host, Owned, Result, Sink, Tasks, abi};
+use crossdock_plugin_api::{
+    BatchWriter, Call, Capsule, Device, Error, Host, Owned, Result, Sink, Tasks, abi,
+};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::{
     ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, ArrowWriterOptions, compute_leaves,
@@ -273,10 +273,11 @@ impl BatchWriter for Writer {
         call.check_cancelled()?;
         let mut batch = import_batch(batch, &self.schema, &self.memory)?;
         if !batch.metadata().is_empty() && !std::mem::replace(&mut self.has_warned, true) {
-            self.host.log(
-                abi::LOG_WARN,
-                "a Parquet file cannot store the metadata of batches, which are dropped",
-            );
+            self.host
+                .log(abi::LOG_WARN, "a Parquet file cannot store the metadata of batches, which are dropped");
+        }
+        if self.schema.fields().is_empty() && !batch.is_empty() {
+            return Err(Error::unsupported("a Parquet file cannot store rows without columns"));
         }
         let stream = call_stream(&self.memory, call, Device::CPU)?;
         batch.resolve_sizes(&stream)?;
