@@ -10,7 +10,7 @@
 //! - `plan`: divides the rows into parts and batches; `fragments`: names row groups.
 //! - `lane`: decodes a column of a part; `running`: decodes the columns on the session's threads.
 //! - `reader`: the stream of batches.
-//! - `settings`, `types`: the options and types of files; `writer`: writes batches; `sink`: the file.
+//! - `settings`, `types`: the options and types of files; `writer`: writes batches to `sink`.
 
 mod bytes;
 mod columns;

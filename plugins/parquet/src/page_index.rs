@@ -44,8 +44,8 @@ pub fn locations(file: &File, chunk: &ColumnChunkMetaData, n_rows: u64) -> Resul
     Ok(parse_locations(&bytes).ok().filter(|locations| are_consistent(locations, &pages, n_rows)))
 }
 
-/// The statistics of the `n_pages` pages of a column chunk. `None` if the chunk has none, or damaged
-/// ones.
+/// The statistics of the `n_pages` pages of a column chunk. `None` if the chunk has none, or
+/// damaged ones.
 ///
 /// # Errors
 /// The error of the source.

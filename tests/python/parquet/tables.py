@@ -82,7 +82,9 @@ def _dictionaries(n):
     return {
         "dictionary": pa.DictionaryArray.from_arrays(indices.cast(pa.int32()), words),
         "dictionary_i8": pa.DictionaryArray.from_arrays(indices, words),
-        "dictionary_of_large_strings": pa.DictionaryArray.from_arrays(indices.cast(pa.int32()), words.cast("large_string")),
+        "dictionary_of_large_strings": pa.DictionaryArray.from_arrays(
+            indices.cast(pa.int32()), words.cast("large_string")
+        ),
         "dictionary_of_bytes": pa.DictionaryArray.from_arrays(indices.cast(pa.int32()), words.cast(pa.binary())),
     }
 

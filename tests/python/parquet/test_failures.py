@@ -72,7 +72,9 @@ def test_changed_bytes_are_errors_or_other_values(validating, content, seed):
     for _ in range(MUTATIONS):
         damaged = bytearray(content)
         for _ in range(generator.choice([1, 1, 4])):
-            at = generator.choice([generator.randrange(len(content)), generator.randrange(len(content) - 6000, len(content))])
+            at = generator.choice(
+                [generator.randrange(len(content)), generator.randrange(len(content) - 6000, len(content))]
+            )
             damaged[at] = generator.choice([0, 0xFF, damaged[at] ^ 1 << generator.randrange(8)])
         errors += read_all(session, bytes(damaged)) is not None
     assert errors > 10
@@ -181,7 +183,9 @@ def test_dictionary_that_expands_is_read_in_small_batches(plugin, tmp_path):
     assert read_in_a_small_process(plugin, path, 128 << 20) == "read 2000\n"
 
 
-@pytest.mark.skipif("CROSSDOCK_PARQUET_HUGE" not in os.environ, reason="needs 4 GB of memory; CROSSDOCK_PARQUET_HUGE is not set")
+@pytest.mark.skipif(
+    "CROSSDOCK_PARQUET_HUGE" not in os.environ, reason="needs 4 GB of memory; CROSSDOCK_PARQUET_HUGE is not set"
+)
 def test_texts_beyond_the_offsets_are_read_in_several_batches(session, tmp_path):
     """A batch of this row group would have more than 2^31 bytes of text."""
     path = tmp_path / "x.parquet"

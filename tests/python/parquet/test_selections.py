@@ -47,7 +47,9 @@ def path(whole, tmp_path_factory, request):
     path = tmp_path_factory.mktemp("selections") / "x.parquet"
     rows = N if request.param == "one row group" else 7000
     has_index = request.param != "no page index"
-    pq.write_table(whole, path, row_group_size=rows, data_page_size=2000, write_batch_size=500, write_page_index=has_index)
+    pq.write_table(
+        whole, path, row_group_size=rows, data_page_size=2000, write_batch_size=500, write_page_index=has_index
+    )
     return path
 
 
@@ -97,9 +99,7 @@ def test_projection_reads_only_the_needed_column_chunks(session, path):
     assert sum(read) < 250_000 + column.total_compressed_size, read
 
 
-@pytest.mark.parametrize(
-    "rows", [range(0), range(1), range(6999, 7001), range(100, 29_000), range(N - 1, N)], ids=str
-)
+@pytest.mark.parametrize("rows", [range(0), range(1), range(6999, 7001), range(100, 29_000), range(N - 1, N)], ids=str)
 @pytest.mark.parametrize("batch_rows", [None, 100])
 def test_row_ranges(session, path, whole, rows, batch_rows):
     columns = ["row", "text", "list", "struct", "word"]
@@ -118,7 +118,10 @@ def test_several_row_ranges(session, path, whole):
 
 def test_limit_and_number_of_rows(session, path, whole):
     assert session.scan(path).num_rows == N
-    assert session.read(path, columns=["list"], limit=123).to_pyarrow()["list"].to_pylist() == whole["list"].to_pylist()[:123]
+    assert (
+        session.read(path, columns=["list"], limit=123).to_pyarrow()["list"].to_pylist()
+        == whole["list"].to_pylist()[:123]
+    )
 
 
 @pytest.mark.parametrize("operator", ["==", "!=", "<", "<=", ">", ">="])

@@ -6,6 +6,7 @@ mod deny;
 mod fuzz;
 mod mutants;
 mod object_store;
+mod parquet;
 mod python;
 mod rust;
 mod sample;

@@ -1,7 +1,7 @@
 //! Runs the tests in Python, in a virtual environment.
 
 use super::counts::Counts;
-use super::{Outcome, Run, object_store, stream, vortex_writer};
+use super::{Outcome, Run, object_store, parquet, stream, vortex_writer};
 use crate::cargo::{Workspace, run as run_command};
 use crate::sim_cuda::lay_out;
 use anyhow::{Context, Result, bail};
@@ -80,8 +80,8 @@ pub(super) fn run(run: &Run<'_>) -> Result<Outcome> {
         }
         all = all.and(check(program("mypy.stubtest").arg("crossdock").current_dir(&layout)));
     }
-    let elsewhere =
-        ON_CUDA.into_iter().chain([PACKAGE, object_store::PLUGIN.tests, vortex_writer::PLUGIN.tests]);
+    let separate = [object_store::PLUGIN, vortex_writer::PLUGIN, parquet::PLUGIN].map(|plugin| plugin.tests);
+    let elsewhere = ON_CUDA.into_iter().chain([PACKAGE]).chain(separate);
     let elsewhere = elsewhere.map(|file| format!("--ignore={file}"));
     let mut parts = [
         (pytest(FOLDER), Vec::from_iter(elsewhere.chain([FOLDER.to_owned()])), false),

@@ -37,6 +37,8 @@ pub enum Step {
     ObjectStore,
     /// The plugin vortex-writer, whose files vortex-data and vortex-file read
     VortexWriter,
+    /// The plugin parquet, compared with pyarrow and Polars
+    Parquet,
     /// A build of the wheel, which is installed in an empty environment and run
     Wheel,
     /// Fuzz targets, 20 s each, if there is a nightly toolchain: cargo xtask fuzz
@@ -60,7 +62,9 @@ impl Step {
     pub fn needs(self) -> &'static [Self] {
         match self {
             Self::Rust | Self::SimCuda | Self::Skew => &[Self::Build],
-            Self::Python | Self::ObjectStore | Self::VortexWriter => &[Self::Build, Self::Venv],
+            Self::Python | Self::ObjectStore | Self::VortexWriter | Self::Parquet => {
+                &[Self::Build, Self::Venv]
+            }
             Self::Wheel | Self::Asan => &[Self::Venv],
             _ => &[],
         }
@@ -94,6 +98,7 @@ impl Step {
             Self::Skew => Some("target/skew"),
             Self::ObjectStore => Some("target/object-store"),
             Self::VortexWriter => Some("target/vortex-writer"),
+            Self::Parquet => Some("target/parquet"),
             _ => None,
         }
     }
@@ -117,6 +122,7 @@ impl Step {
             Self::Skew => (200, 200),
             Self::ObjectStore => (10, 300),
             Self::VortexWriter => (10, 900),
+            Self::Parquet => (10, 600),
             Self::Wheel => (80, 80),
             Self::Fuzz => (420, 420),
             Self::Mutants => (10, 600),

@@ -2,7 +2,7 @@
 
 use super::step::Step;
 use super::{
-    Outcome, Run, asan, deny, fuzz, mutants, object_store, python, rust, sim_cuda, skew, stream,
+    Outcome, Run, asan, deny, fuzz, mutants, object_store, parquet, python, rust, sim_cuda, skew, stream,
     vortex_writer,
 };
 use crate::cargo::cargo;
@@ -63,6 +63,10 @@ pub fn run(step: Step, run: &Run<'_>) -> Result<Outcome> {
             "the plugin vortex-writer has many dependencies, and is tested with --all".to_owned(),
         )),
         Step::VortexWriter => vortex_writer::run(run),
+        Step::Parquet if run.tier.is_short() => Ok(Outcome::Skipped(
+            "the plugin parquet has many dependencies, and is tested with --all".to_owned(),
+        )),
+        Step::Parquet => parquet::run(run),
         Step::Wheel => Ok(Outcome::check(python::wheel(run.workspace))),
         Step::Asan => asan::run(run),
         Step::Fuzz => fuzz::run(run),
