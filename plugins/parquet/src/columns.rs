@@ -69,6 +69,57 @@ pub fn find(footer: &Footer, path: &[String]) -> Option<Leaf> {
     node.is_primitive().then(|| Leaf { index, field: field.clone() })
 }
 
+/// All leaves that are not in lists, each with its number in the depth-first order of Arrow's
+/// schema.
+pub fn flat_leaves(footer: &Footer) -> Vec<(i32, Leaf)> {
+    fn walk(field: &FieldRef, node: &Type, next: (&mut i32, usize), leaves: &mut Vec<(i32, Leaf)>) {
+        let (number, mut leaf) = next;
+        match field.data_type() {
+            DataType::Struct(fields) => {
+                *number += 1;
+                let children = children_of(node, fields);
+                for (i, field) in fields.iter().enumerate() {
+                    match children.as_ref().and_then(|children| children.get(i)) {
+                        Some(child) => {
+                            walk(field, child, (number, leaf), leaves);
+                            leaf += n_leaves(child);
+                        }
+                        None => *number += n_fields(field),
+                    }
+                }
+            }
+            _ => {
+                if node.is_primitive() {
+                    leaves.push((*number, Leaf { index: leaf, field: field.clone() }));
+                }
+                *number += n_fields(field);
+            }
+        }
+    }
+    let (mut number, mut leaves) = (0, Vec::new());
+    let fields = footer.schema.fields();
+    for (field, (node, range)) in fields.iter().zip(roots(footer, fields).unwrap_or_default()) {
+        walk(field, node, (&mut number, range.start), &mut leaves);
+    }
+    leaves
+}
+
+/// The number of fields of the tree of a field.
+fn n_fields(field: &FieldRef) -> i32 {
+    let of_children = match field.data_type() {
+        DataType::Struct(fields) => fields.iter().map(n_fields).sum(),
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::Map(item, _) => n_fields(item),
+        DataType::RunEndEncoded(ends, values) => n_fields(ends) + n_fields(values),
+        _ => 0,
+    };
+    of_children + 1
+}
+
 fn unique(fields: &Fields, name: &str) -> Option<usize> {
     let mut found = fields.iter().enumerate().filter(|(_, field)| field.name() == name);
     let (index, _) = found.next()?;

@@ -244,7 +244,7 @@ fn of_arrow(error: arrow_schema::ArrowError, text: String) -> Error {
 }
 
 /// Passes an array of the crate to the host, without a copy.
-fn import(array: &ArrayRef, field: &Field, memory: &Memory) -> Result<DeviceArray> {
+pub fn import(array: &ArrayRef, field: &Field, memory: &Memory) -> Result<DeviceArray> {
     let raw = std::mem::ManuallyDrop::new(FFI_ArrowArray::new(&array.to_data()));
     // SAFETY: both types declare Arrow's C struct. `raw` is not dropped, so the copy is the only
     // owner of the array.

@@ -7,7 +7,8 @@
 //! - `footer`, `page_index`, `pages`: the metadata of a file, of column chunks and of pages.
 //! - `columns`: finds the column chunks of columns and nested fields.
 //! - `prune`: finds the rows that can fulfil predicates; `rows`: ranges of rows.
-//! - `plan`: divides the rows into parts and batches; `fragments`: names row groups.
+//! - `plan`: divides the rows into parts and batches; `fragments`: names row groups; `statistics`:
+//!   their statistics.
 //! - `lane`: decodes a column of a part; `running`: decodes the columns on the session's threads.
 //! - `reader`: the stream of batches.
 //! - `settings`, `types`: the options and types of files; `writer`: writes batches to `sink`.
@@ -27,6 +28,7 @@ mod rows;
 mod running;
 mod settings;
 mod sink;
+mod statistics;
 mod thrift;
 mod types;
 mod writer;

@@ -20,7 +20,7 @@ use crate::rows::intersection;
 
 /// A value of a statistic or of a predicate.
 #[derive(Clone, Debug, PartialEq, PartialOrd)]
-enum Value {
+pub enum Value {
     Int(i128),
     Float(f64),
     Bytes(Vec<u8>),
@@ -37,6 +37,54 @@ enum Kind {
     Float16,
     Float,
     Bytes,
+}
+
+/// A bound of the values of a column chunk.
+pub struct Bound {
+    pub value: Value,
+    /// Whether the bound is a value of the chunk.
+    pub is_exact: bool,
+}
+
+/// The least and the greatest value of a column chunk. `None` if its statistics cannot be used.
+pub fn bounds(
+    footer: &Footer,
+    group: &RowGroupMetaData,
+    leaf: &Leaf,
+) -> Option<(Option<Bound>, Option<Bound>)> {
+    let usable = Usable::new(footer, leaf)?;
+    let statistics = group.columns().get(leaf.index)?.statistics()?;
+    if statistics.is_min_max_deprecated() && !usable.accepts_deprecated {
+        return None;
+    }
+    let bound = |bytes: Option<&[u8]>, is_exact| Some(Bound { value: usable.kind.read(bytes?)?, is_exact });
+    Some((
+        bound(statistics.min_bytes_opt(), statistics.min_is_exact()),
+        bound(statistics.max_bytes_opt(), statistics.max_is_exact()),
+    ))
+}
+
+/// A column whose statistics can be used.
+struct Usable {
+    kind: Kind,
+    /// Whether the old statistics, whose order was not defined, can be used.
+    accepts_deprecated: bool,
+}
+
+impl Usable {
+    fn new(footer: &Footer, leaf: &Leaf) -> Option<Self> {
+        let file = footer.metadata.file_metadata();
+        let descriptor = file.schema_descr().columns().get(leaf.index)?;
+        if descriptor.max_rep_level() > 0 {
+            return None;
+        }
+        let stored = stored_type(file.schema_descr(), leaf.index)?;
+        let kind = kind(values_of(&leaf.field), &stored, descriptor)?;
+        let order = file.column_orders().and_then(|orders| orders.get(leaf.index));
+        let is_ordered =
+            order.is_some_and(|order| !matches!(order, ColumnOrder::UNDEFINED | ColumnOrder::UNKNOWN));
+        (kind != Kind::Bytes || is_ordered).then_some(Self { kind, accepts_deprecated: kind == Kind::Signed })
+    }
 }
 
 /// A predicate on a column whose statistics can be used.
@@ -94,28 +142,15 @@ pub fn prune(
 
 impl Test {
     fn new(footer: &Footer, predicate: &Predicate, find: impl Fn(&[String]) -> Option<Leaf>) -> Option<Self> {
-        let Leaf { index, field } = find(&predicate.column)?;
-        let file = footer.metadata.file_metadata();
-        let descriptor = file.schema_descr().columns().get(index)?;
-        if descriptor.max_rep_level() > 0 {
-            return None;
-        }
-        let data_type = values_of(&field);
+        let leaf = find(&predicate.column)?;
+        let Usable { kind, accepts_deprecated } = Usable::new(footer, &leaf)?;
+        let data_type = values_of(&leaf.field);
         // This checks that the literal has the type of the column.
         Comparison::from_predicate(data_type, predicate)?;
-        let stored = stored_type(file.schema_descr(), index)?;
-        let kind = kind(data_type, &stored, descriptor)?;
-        let is_ordered = file
-            .column_orders()
-            .and_then(|orders| orders.get(index))
-            .is_some_and(|order| !matches!(order, ColumnOrder::UNDEFINED | ColumnOrder::UNKNOWN));
-        if kind == Kind::Bytes && !is_ordered {
-            return None;
-        }
         Some(Self {
-            leaf: index,
+            leaf: leaf.index,
             kind,
-            accepts_deprecated: kind == Kind::Signed,
+            accepts_deprecated,
             operator: predicate.comparison,
             literal: literal(data_type, &predicate.literal.bytes)?,
         })

@@ -23,7 +23,7 @@ use crate::plan::{self, BATCH_PARTS, Group};
 use crate::prune::prune;
 use crate::rows::{count, intersection};
 use crate::running::{Job, Running};
-use crate::settings;
+use crate::{settings, statistics};
 
 /// The part of the memory limit that the metadata may use.
 const METADATA_PARTS: u64 = 4;
@@ -146,7 +146,7 @@ impl Reader {
 
     /// Lists the row groups.
     pub fn fragments(&self) -> Result<Vec<Fragment>> {
-        let Job { footer, file, columns, .. } = &*self.job;
+        let Job { context, footer, file, columns, .. } = &*self.job;
         let n_groups = footer.metadata.num_row_groups();
         let per_fragment = n_groups.div_ceil(MAX_FRAGMENTS).max(1);
         // A file without row groups is one fragment, which contains its schema.
@@ -168,7 +168,11 @@ impl Reader {
                 file_bytes: file.len(),
             };
             let n_rows = footer.rows_of(end).start - footer.rows_of(begin).start;
-            Ok(Fragment { token: token.write(), n_rows: Some(n_rows), bytes, statistics: None })
+            let statistics = match end - begin {
+                1 => Some(statistics::of_row_group(footer, begin, &context.memory)?),
+                _ => None,
+            };
+            Ok(Fragment { token: token.write(), n_rows: Some(n_rows), bytes, statistics })
         };
         begins.map(fragment).collect()
     }

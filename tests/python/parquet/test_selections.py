@@ -188,6 +188,27 @@ def test_fragments_are_row_groups(session, path, whole):
     assert sum(got, []) == list(range(6990, 7010))
 
 
+def test_statistics_of_fragments_are_those_of_the_row_groups(session, path, whole):
+    fragment = session.scan(path).fragments()[-1]
+    rows = whole.slice(N - fragment.num_rows)
+    table = fragment.statistics.to_pyarrow()
+    statistics = dict(zip(table["column"].to_pylist(), map(dict, table["statistics"].to_pylist())))
+    assert statistics[None] == {"ARROW:row_count:exact": fragment.num_rows}
+    names = ["row", "random", "text", "list", None, "struct", None, None, None, None, "float", "day", "time", "decimal"]
+    names += ["unsigned", "word", "half_null"]
+    for number, name in enumerate(names):
+        if name in ("row", "random", "text", "unsigned", "half_null"):
+            column = rows[name]
+            assert statistics[number]["ARROW:null_count:exact"] == column.null_count, name
+            assert statistics[number]["ARROW:min_value:exact"] == pc.min(column).as_py(), name
+            assert statistics[number]["ARROW:max_value:exact"] == pc.max(column).as_py(), name
+    # The fields of the struct follow it.
+    assert statistics[6]["ARROW:max_value:exact"] == N - 1
+    assert statistics[9]["ARROW:max_value:exact"] == N - 1
+    assert statistics[7]["ARROW:max_value:exact"] == "y"
+    assert 3 not in statistics, "a list"
+
+
 def _sum(arguments):
     plugin, source, token = arguments
     with cd.Session(plugins=[plugin]) as session:
