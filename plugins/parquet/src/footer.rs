@@ -16,8 +16,8 @@ use crate::thrift::{Reader, Type};
 
 /// The bytes at the beginning and the end of a file.
 pub const MAGIC: &[u8] = b"PAR1";
-/// The bytes at the end of a file with an encrypted footer.
-const ENCRYPTED: &[u8] = b"PARE";
+/// The bytes at the beginning and the end of a file with an encrypted footer.
+pub const ENCRYPTED: &[u8] = b"PARE";
 /// The bytes after the metadata: their length and the magic.
 const TAIL_BYTES: u64 = 8;
 /// The number of bytes at the end of a file that are read first. Most footers have fewer bytes.

@@ -208,7 +208,11 @@ impl Lane {
         {
             let longest = reading(|| open.longest_dictionary_value(chunk))?;
             let rows = usize::try_from(max_bytes / longest.max(1)).unwrap_or(usize::MAX).max(1);
-            if rows < self.part.step && !self.column.is_repeated {
+            let n_rows = self
+                .part
+                .step
+                .min(usize::try_from(crate::rows::count(&self.part.rows)).unwrap_or(usize::MAX));
+            if rows < n_rows && !self.column.is_repeated {
                 return Err(smaller.request(rows));
             }
         }

@@ -71,11 +71,11 @@ impl Plugin for Parquet {
             tasks: Tasks::from_host(&host)?,
             host,
         };
-        let magic = footer::MAGIC.to_vec();
+        let magics = [footer::MAGIC, footer::ENCRYPTED].map(|magic| (0, magic.to_vec()));
         let format = Format {
             bytes: true,
             filters: true,
-            magics: vec![(0, magic)],
+            magics: magics.into(),
             extensions: vec![".parquet".into()],
             ..Format::new(FORMAT, "Parquet file: a table of compressed columns")
         };

@@ -15,6 +15,8 @@ use crate::rows::{count, intersection, part};
 const CPU_ROWS: u64 = 1 << 18;
 /// The number of rows of a batch on another device if the caller has no preference.
 const DEVICE_ROWS: u64 = 1 << 20;
+/// The size of a batch if neither the caller nor the memory limit restrict it, in bytes.
+const DEFAULT_BYTES: u64 = 256 << 20;
 /// The part of the memory limit that a batch may use.
 pub const BATCH_PARTS: u64 = 16;
 /// The least number of rows of a part. Each part decodes the dictionaries again.
@@ -65,7 +67,7 @@ pub fn batch_rows(selection: &Selection, device: Device, memory_limit_bytes: u64
         0 => DEVICE_ROWS,
         rows => rows,
     };
-    let limits = [selection.batch_bytes, memory_limit_bytes / BATCH_PARTS];
+    let limits = [selection.batch_bytes, memory_limit_bytes / BATCH_PARTS, DEFAULT_BYTES];
     for limit in limits.into_iter().filter(|limit| *limit > 0) {
         rows = rows.min((limit as f64 / row_bytes.max(1.0 / 8.0)) as u64);
     }

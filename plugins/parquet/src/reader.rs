@@ -124,7 +124,7 @@ impl Reader {
         };
         let limits = Limits {
             page_bytes: part_of_limit(PAGE_PARTS),
-            column_bytes: (limit > 0).then_some(limit / BATCH_PARTS),
+            column_bytes: (limit > 0).then_some(limit / BATCH_PARTS / (columns.len() as u64).max(1)),
         };
         let groups = plan::groups(&footer, &needed, &columns)?.into_iter();
         let job = Job { context: context.clone(), file: Arc::new(file), footer, columns, limits };
@@ -177,32 +177,28 @@ impl Reader {
         begins.map(fragment).collect()
     }
 
-    /// Starts parts until all threads have work.
-    fn fill(&mut self) -> Result<()> {
+    /// Starts parts until all threads have work, or until their memory exceeds the budget.
+    ///
+    /// # Errors
+    /// If `must_start`, the error of the first part, unless a part is being decoded.
+    fn fill(&mut self, must_start: bool) -> Result<()> {
         let n_columns = self.job.columns.len().max(1);
         let n_threads = self.job.context.tasks.width();
         let ahead = match self.memory_limit_bytes {
             0 => AHEAD_BYTES,
             limit => limit / AHEAD_PARTS,
         };
-        let mut bytes = 0u64;
         while self.running.len() < MAX_RUNNING
             && (self.running.len() < 2 || self.running.len() * n_columns < 2 * n_threads)
+            && self.running.iter().map(Running::bytes).sum::<u64>() < ahead
         {
             let Some((part, row_bytes)) = self.next_part() else { return Ok(()) };
-            let part_bytes = Running::batch_bytes(part.step, count(&part.rows), row_bytes);
-            bytes = bytes.saturating_add(part_bytes);
-            if !self.running.is_empty() && bytes.saturating_mul(self.running.len() as u64) > ahead {
-                self.parts.push_front((part, row_bytes));
-                return Ok(());
-            }
             match Running::start(&self.job, part.clone(), row_bytes) {
                 Ok(running) => self.running.push_back(running),
-                Err(error) if self.running.is_empty() => return Err(error),
-                // The batches before it free memory when they have been read.
-                Err(_) => {
+                // The batches before it free memory when they have been used.
+                Err(error) => {
                     self.parts.push_front((part, row_bytes));
-                    return Ok(());
+                    return if must_start && self.running.is_empty() { Err(error) } else { Ok(()) };
                 }
             }
         }
@@ -223,14 +219,14 @@ impl Reader {
 
     fn next_batch(&mut self, call: &Call<'_>) -> Result<Option<DeviceBatch>> {
         call.check_cancelled()?;
-        self.fill()?;
+        self.fill(true)?;
         let Some(running) = self.running.front_mut() else { return Ok(None) };
         let (n_rows, columns, has_more) = running.next(call)?;
+        // The threads decode the next batches while this batch is used.
         if !has_more {
             self.running.pop_front();
         }
-        // The threads decode the next batches while this batch is used.
-        self.fill()?;
+        self.fill(false)?;
         self.rows_done += n_rows as u64;
         call.progress(self.rows_done, self.honoured.n_rows.unwrap_or(0));
         let batch = DeviceBatch::try_new(self.schema.clone(), n_rows, columns)?;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crossdock_arrays::DeviceArray;
 use crossdock_memory::BufferMut;
-use crossdock_plugin_api::{Call, Error, Result, TaskGroup};
+use crossdock_plugin_api::{Call, Device, Error, Result, TaskGroup};
 
 use crate::bytes::File;
 use crate::columns::Column;
@@ -64,13 +64,9 @@ impl Running {
             part,
         };
         running.open_lanes();
-        running.start_batch()?;
+        let reserved = running.reserve()?;
+        running.start_batch(reserved)?;
         Ok(running)
-    }
-
-    /// The estimated size of a batch in bytes.
-    pub fn batch_bytes(step: usize, n_rows: u64, row_bytes: f64) -> u64 {
-        ((step as u64).min(n_rows) as f64 * row_bytes) as u64
     }
 
     /// Opens the columns at the rows that are left.
@@ -82,19 +78,30 @@ impl Running {
         self.lanes = columns.iter().map(lane).collect();
     }
 
-    fn start_batch(&mut self) -> Result<()> {
-        let left = self.n_rows - self.done;
-        let n_rows = usize::try_from(left).unwrap_or(usize::MAX).min(self.part.step);
+    /// The number of rows of the next batch.
+    fn next_rows(&self) -> usize {
+        usize::try_from(self.n_rows - self.done).unwrap_or(usize::MAX).min(self.part.step)
+    }
+
+    /// The estimated size of the next batch in bytes.
+    pub fn bytes(&self) -> u64 {
+        (self.next_rows() as f64 * self.row_bytes) as u64
+    }
+
+    /// Counts the next batch against the budget.
+    fn reserve(&self) -> Result<Option<BufferMut>> {
+        if self.job.limits.column_bytes.is_none() {
+            return Ok(None);
+        }
+        let memory = &self.job.context.memory;
+        let bytes = usize::try_from(self.bytes()).unwrap_or(usize::MAX);
+        let reserved = memory.alloc(&memory.default_stream(Device::CPU)?, bytes);
+        reserved.map(Some).map_err(|error| error.context("memory for decoding a batch"))
+    }
+
+    fn start_batch(&mut self, reserved: Option<BufferMut>) -> Result<()> {
+        let n_rows = self.next_rows();
         let Context { memory, tasks, .. } = &self.job.context;
-        let reserved = match self.job.limits.column_bytes {
-            None => None,
-            Some(_) => {
-                let bytes = Self::batch_bytes(n_rows, left, self.row_bytes);
-                let stream = memory.default_stream(crossdock_plugin_api::Device::CPU)?;
-                let reserved = memory.alloc(&stream, usize::try_from(bytes).unwrap_or(usize::MAX));
-                Some(reserved.map_err(|error| error.context("memory for decoding a batch"))?)
-            }
-        };
         let results = Arc::new(Mutex::new(vec![None; self.lanes.len()]));
         let decode = |(i, lane): (usize, &Arc<Mutex<Lane>>)| {
             let (lane, results) = (lane.clone(), results.clone());
@@ -122,21 +129,25 @@ impl Running {
     /// Cancelled, or the error of a column.
     pub fn next(&mut self, call: &Call<'_>) -> Result<(usize, Vec<DeviceArray>, bool)> {
         let (n_rows, results) = loop {
+            if self.batch.is_none() {
+                let reserved = self.reserve()?;
+                self.start_batch(reserved)?;
+            }
             let batch = self.batch.take().ok_or_else(|| Error::internal("no batch was started"))?;
             match (batch.tasks.wait(|| call.check_cancelled()), self.smaller.take()) {
                 (Ok(()), _) => break (batch.n_rows, batch.results),
                 (Err(_), Some(rows)) if rows < batch.n_rows => {
                     self.part.step = rows;
                     self.open_lanes();
-                    self.start_batch()?;
                 }
                 (Err(error), _) => return Err(error),
             }
         };
         self.done += n_rows as u64;
         let has_more = self.done < self.n_rows;
-        if has_more {
-            self.start_batch()?;
+        // Without memory for the next batch, it begins when this batch has been used.
+        if has_more && let Ok(reserved) = self.reserve() {
+            self.start_batch(reserved)?;
         }
         let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
         let missing = || Error::internal("a task that decodes a column has no result");
