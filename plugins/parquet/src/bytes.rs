@@ -1,31 +1,32 @@
 //! The bytes of a file, for the crate `parquet`.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::{Buf, Bytes};
-use crossdock_plugin_api::{Error, Map, Result, Source};
+use bytes::Bytes;
+use crossdock_plugin_api::{Error, Result, Source};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 
+use crate::error::Cause;
+
 /// The largest gap between two ranges that are read together, in bytes.
 const MAX_GAP: u64 = 64 << 10;
+/// The least and the greatest number of bytes of a column chunk that are read together from a local
+/// file. A read of a local file takes little time.
+const LOCAL_BYTES: (u64, u64) = (64 << 10, 1 << 20);
+/// The same for other sources, whose reads may be requests to a server.
+const REMOTE_BYTES: (u64, u64) = (1 << 20, 16 << 20);
 
 /// An open file.
+///
+/// A mapped file is not used in place. Tasks decode batches ahead while no call of the plugin is
+/// running. If the file was truncated meanwhile, an access to the mapping would end the process, but
+/// a read returns an error.
 pub struct File {
     source: Source,
     len: u64,
-    /// The whole file, if it is mapped.
-    mapped: Option<Bytes>,
-}
-
-/// A mapping as the owner of [`Bytes`].
-struct Mapped(Map);
-
-impl AsRef<[u8]> for Mapped {
-    fn as_ref(&self) -> &[u8] {
-        self.0.bytes()
-    }
+    is_local: bool,
 }
 
 impl File {
@@ -39,8 +40,8 @@ impl File {
                 "a Parquet file is read from its end, but the input is a pipe: store it in a file first",
             )
         })?;
-        let mapped = source.map().map(|map| Bytes::from_owner(Mapped(map)));
-        Ok(Self { source, len, mapped })
+        let is_local = source.map().is_some();
+        Ok(Self { source, len, is_local })
     }
 
     /// The length in bytes.
@@ -61,13 +62,6 @@ impl File {
         };
         let bytes = range.end.checked_sub(range.start).filter(|_| range.end <= self.len).ok_or_else(wrong)?;
         let bytes = usize::try_from(bytes).map_err(|_| wrong())?;
-        if let Some(mapped) = &self.mapped {
-            let start = usize::try_from(range.start).map_err(|_| wrong())?;
-            return match mapped.get(start..start.saturating_add(bytes)) {
-                Some(slice) => Ok(mapped.slice_ref(slice)),
-                None => Err(wrong()),
-            };
-        }
         let mut buffer = Vec::new();
         buffer
             .try_reserve_exact(bytes)
@@ -77,14 +71,32 @@ impl File {
         Ok(buffer.into())
     }
 
-    /// Reads ranges of a column chunk, adjacent ones together. A mapped file is not read.
-    ///
-    /// # Errors
-    /// See [`File::read`].
-    pub fn chunk(&self, mut ranges: Vec<Range<u64>>) -> Result<Chunk> {
-        if let Some(mapped) = &self.mapped {
-            return Ok(Chunk { parts: Arc::new(vec![(0, mapped.clone())]), len: self.len });
-        }
+    /// The number of bytes to read together, if all column chunks that are open at the same time may
+    /// use `max_bytes` bytes.
+    pub fn window_bytes(&self, max_bytes: u64, n_chunks: usize) -> u64 {
+        let (least, greatest) = if self.is_local { LOCAL_BYTES } else { REMOTE_BYTES };
+        (max_bytes / (n_chunks as u64).max(1)).clamp(least, greatest)
+    }
+}
+
+/// A column chunk, whose needed bytes are read when they are used.
+#[derive(Clone)]
+pub struct Chunk(Arc<Inner>);
+
+struct Inner {
+    file: Arc<File>,
+    /// The needed ranges, in ascending order.
+    ranges: Vec<Range<u64>>,
+    window_bytes: u64,
+    /// The bytes that were read last, and their position in the file.
+    window: Mutex<(u64, Bytes)>,
+    cause: Cause,
+}
+
+impl Chunk {
+    /// The ranges `ranges` of a file, of which `window_bytes` bytes are read together. Errors are
+    /// recorded in `cause`.
+    pub fn new(file: &Arc<File>, mut ranges: Vec<Range<u64>>, window_bytes: u64, cause: Cause) -> Self {
         ranges.sort_by_key(|range| range.start);
         let mut merged: Vec<Range<u64>> = Vec::new();
         for range in ranges {
@@ -95,67 +107,149 @@ impl File {
                 _ => merged.push(range),
             }
         }
-        let parts = merged.into_iter().map(|range| Ok((range.start, self.read(range)?)));
-        Ok(Chunk { parts: Arc::new(parts.collect::<Result<_>>()?), len: self.len })
+        let window = Mutex::new((0, Bytes::new()));
+        Self(Arc::new(Inner { file: file.clone(), ranges: merged, window_bytes, window, cause }))
+    }
+
+    /// The bytes from a position on: at least `least` bytes, or all bytes to the end of the needed
+    /// range.
+    ///
+    /// # Errors
+    /// Bad data if the position is not in a needed range; the error of the source.
+    pub fn from(&self, start: u64, least: u64) -> Result<Bytes> {
+        let Inner { file, ranges, window_bytes, window, .. } = &*self.0;
+        let after = ranges.partition_point(|range| range.start <= start);
+        let range = after.checked_sub(1).and_then(|i| ranges.get(i)).filter(|range| start < range.end);
+        let range = range.ok_or_else(|| {
+            Error::bad_data(format!("a page at byte {start} is outside of its column chunk"))
+        })?;
+        let least = least.min(range.end - start);
+        let mut window = window.lock().unwrap_or_else(PoisonError::into_inner);
+        let (begin, bytes) = &*window;
+        if let Some(skipped) = start.checked_sub(*begin)
+            && skipped.saturating_add(least) <= bytes.len() as u64
+            && let Ok(skipped) = usize::try_from(skipped)
+        {
+            return Ok(bytes.slice(skipped..));
+        }
+        // The old bytes are freed before new ones are read, unless a page refers to them.
+        *window = (0, Bytes::new());
+        let bytes = file.read(start..range.end.min(start.saturating_add(least.max(*window_bytes))))?;
+        *window = (start, bytes.clone());
+        Ok(bytes)
     }
 }
 
-/// The bytes of a column chunk, as far as they are needed.
-#[derive(Clone)]
-pub struct Chunk {
-    /// Each part with its position in the file.
-    parts: Arc<Vec<(u64, Bytes)>>,
-    /// The length of the file.
-    len: u64,
-}
-
 impl Chunk {
-    /// The bytes from a position to the end of the part that contains it.
-    pub fn from(&self, start: u64) -> Option<Bytes> {
-        let at = self.parts.partition_point(|(begin, _)| *begin <= start).checked_sub(1)?;
-        let (begin, bytes) = self.parts.get(at)?;
-        let skipped = usize::try_from(start - begin).ok().filter(|skipped| *skipped <= bytes.len())?;
-        Some(bytes.slice(skipped..))
+    /// The first error.
+    pub fn cause(&self) -> &Cause {
+        &self.0.cause
     }
 }
 
 impl Length for Chunk {
     fn len(&self) -> u64 {
-        self.len
+        self.0.file.len()
     }
-}
-
-fn outside(start: u64) -> ParquetError {
-    ParquetError::EOF(format!("a page at byte {start} is outside of its column chunk"))
 }
 
 impl ChunkReader for Chunk {
-    type T = bytes::buf::Reader<Bytes>;
+    type T = ChunkRead;
 
-    fn get_read(&self, start: u64) -> parquet::errors::Result<Self::T> {
-        Ok(self.from(start).ok_or_else(|| outside(start))?.reader())
+    fn get_read(&self, start: u64) -> parquet::errors::Result<ChunkRead> {
+        Ok(ChunkRead { chunk: self.clone(), at: start, bytes: Bytes::new() })
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
-        let mut bytes =
-            self.from(start).filter(|bytes| bytes.len() >= length).ok_or_else(|| outside(start))?;
+        if length == 0 {
+            return Ok(Bytes::new());
+        }
+        let mut bytes = self.from(start, length as u64).map_err(|error| self.cause().set(error))?;
+        if bytes.len() < length {
+            let why = format!("a page at byte {start} has {length} bytes, but its column chunk ends");
+            return Err(ParquetError::EOF(why));
+        }
         bytes.truncate(length);
         Ok(bytes)
+    }
+}
+
+/// Reads a column chunk in order.
+pub struct ChunkRead {
+    chunk: Chunk,
+    at: u64,
+    /// The bytes before `at` that were not returned yet.
+    bytes: Bytes,
+}
+
+impl std::io::Read for ChunkRead {
+    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        if self.bytes.is_empty() {
+            let bytes = self.chunk.from(self.at, 1);
+            self.bytes = bytes.map_err(|error| std::io::Error::other(self.chunk.cause().set(error)))?;
+            self.at += self.bytes.len() as u64;
+        }
+        let part = self.bytes.split_to(to.len().min(self.bytes.len()));
+        if let Some(to) = to.get_mut(..part.len()) {
+            to.copy_from_slice(&part);
+        }
+        Ok(part.len())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crossdock_plugin_api::ByteSource;
+    use std::io::Read;
+
+    struct Counting;
+
+    impl ByteSource for Counting {
+        fn name(&self) -> &str {
+            "bytes that count"
+        }
+
+        fn len(&self) -> Option<u64> {
+            Some(1 << 20)
+        }
+
+        fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
+            to.iter_mut().zip(offset..).for_each(|(byte, at)| *byte = at as u8);
+            Ok(to.len())
+        }
+    }
+
+    fn file() -> Arc<File> {
+        Arc::new(File::new(Source::new(Arc::new(Counting))).unwrap())
+    }
 
     #[test]
-    fn chunk_finds_the_part_of_a_position() {
-        let parts = vec![(10, Bytes::from_static(b"abcd")), (20, Bytes::from_static(b"ef"))];
-        let chunk = Chunk { parts: Arc::new(parts), len: 30 };
-        assert_eq!(&*chunk.get_bytes(11, 2).unwrap(), b"bc");
-        assert_eq!(&*chunk.get_bytes(20, 2).unwrap(), b"ef");
-        for (start, length) in [(9, 1), (13, 2), (15, 1), (20, 3)] {
+    fn chunk_has_the_needed_ranges_only() {
+        let chunk = Chunk::new(&file(), vec![200_000..200_010, 10..20, 15..30], 4, Cause::default());
+        assert_eq!(&*chunk.get_bytes(11, 2).unwrap(), [11, 12]);
+        assert_eq!(&*chunk.get_bytes(11, 19).unwrap(), Vec::from_iter(11..30));
+        assert_eq!(chunk.get_bytes(200_000, 10).unwrap().len(), 10);
+        for (start, length) in [(9, 1), (29, 2), (30, 1), (200_000, 11)] {
             assert!(chunk.get_bytes(start, length).is_err(), "{start}");
         }
+    }
+
+    #[test]
+    fn bytes_are_read_in_order() {
+        let chunk = Chunk::new(&file(), vec![0..100], 7, Cause::default());
+        let mut read = chunk.get_read(5).unwrap();
+        let mut bytes = [0; 40];
+        read.read_exact(&mut bytes).unwrap();
+        assert_eq!(bytes.to_vec(), Vec::from_iter(5..45));
+        assert!(chunk.get_read(90).unwrap().read_exact(&mut bytes).is_err());
+    }
+
+    #[test]
+    fn windows_share_the_memory() {
+        let file = file();
+        assert_eq!(file.window_bytes(u64::MAX, 3), 16 << 20);
+        assert_eq!(file.window_bytes(12 << 20, 3), 4 << 20);
+        assert_eq!(file.window_bytes(0, 3), 1 << 20);
     }
 }

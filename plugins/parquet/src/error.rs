@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crossdock_plugin_api::{Error, Result};
 use parquet::errors::ParquetError;
@@ -22,9 +23,6 @@ pub fn text_of(error: &dyn std::fmt::Display) -> String {
 /// An error of the crate while it reads.
 pub fn of_reader(error: &ParquetError) -> Error {
     match error {
-        ParquetError::External(inner) if inner.downcast_ref::<SourceError>().is_some() => {
-            inner.downcast_ref::<SourceError>().map_or_else(|| Error::internal(""), |inner| inner.0.clone())
-        }
         ParquetError::NYI(why) => {
             Error::unsupported(format!("the crate parquet does not support it: {}", one_line(why)))
         }
@@ -32,17 +30,24 @@ pub fn of_reader(error: &ParquetError) -> Error {
     }
 }
 
-/// An error of the host's source, as a cause of an error of the crate.
-#[derive(Debug)]
-pub struct SourceError(pub Error);
+/// The first error of this plugin in a function that the crate calls. The crate passes on only its
+/// text.
+#[derive(Clone, Default)]
+pub struct Cause(Arc<Mutex<Option<Error>>>);
 
-impl std::fmt::Display for SourceError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.0.message())
+impl Cause {
+    /// Records an error, and converts it to one of the crate.
+    pub fn set(&self, error: Error) -> ParquetError {
+        let text = error.message().to_owned();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        ParquetError::General(text)
+    }
+
+    /// Takes the error, if there was one.
+    pub fn take(&self) -> Option<Error> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
-
-impl std::error::Error for SourceError {}
 
 /// Calls code of the crate that reads. The crate panics for some damaged files. Such a panic ends
 /// the reader, but must not end the plugin's instance.
@@ -91,10 +96,12 @@ mod tests {
     }
 
     #[test]
-    fn error_of_the_source_is_passed_on() {
-        let cause = Error::cancelled("cancelled");
-        let error = ParquetError::External(Box::new(SourceError(cause.clone())));
-        assert_eq!(of_reader(&error), cause);
+    fn first_error_is_recorded() {
+        let cause = Cause::default();
+        let first = Error::cancelled("cancelled");
+        assert_eq!(of_reader(&cause.set(first.clone())).message(), "Parquet error: cancelled");
+        cause.set(Error::internal("another"));
+        assert_eq!((cause.take(), cause.take()), (Some(first), None));
         assert_eq!(text_of(&"a".repeat(1000)).len(), MAX_CHARS);
     }
 }

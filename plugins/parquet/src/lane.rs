@@ -19,9 +19,10 @@ use parquet::file::serialized_reader::SerializedPageReader;
 
 use crate::bytes::{Chunk, File};
 use crate::columns::Column;
-use crate::error::{SourceError, of_reader, reading, text_of};
+use crate::error::{Cause, of_reader, reading, text_of};
 use crate::footer::{Footer, chunk_range};
-use crate::{page_index, pages};
+use crate::page_index;
+use crate::pages::{CheckedPages, Checks, longest_value};
 
 /// The crate's error for texts that exceed the offsets of their type.
 const OFFSET_OVERFLOW: &str = "index overflow decoding byte array";
@@ -44,6 +45,8 @@ pub struct Part {
 pub struct Limits {
     /// The largest page, in bytes.
     pub page_bytes: u64,
+    /// The number of bytes of a column chunk that are read together.
+    pub window_bytes: u64,
     /// The largest batch of a column, in bytes; `None` if there is no memory limit.
     pub column_bytes: Option<u64>,
 }
@@ -77,6 +80,7 @@ pub struct Lane {
     limits: Limits,
     /// The crate's reader, which is opened by the first batch.
     reader: Option<ParquetRecordBatchReader>,
+    cause: Cause,
 }
 
 impl Lane {
@@ -88,6 +92,7 @@ impl Lane {
             part,
             limits,
             reader: None,
+            cause: Cause::default(),
         }
     }
 
@@ -97,7 +102,9 @@ impl Lane {
     /// Bad data if the pages are damaged. If the batch would be too large, requests a smaller one.
     pub fn next(&mut self, n: usize, memory: &Memory, smaller: &SmallerStep) -> Result<DeviceArray> {
         let name = self.column.field.name().clone();
-        self.decode(n, memory, smaller)
+        let decoded = self.decode(n, memory, smaller);
+        decoded
+            .map_err(|error| self.cause.take().unwrap_or(error))
             .map_err(|error| error.context(format_args!("row group {}, column '{name}'", self.part.group)))
     }
 
@@ -113,7 +120,7 @@ impl Lane {
                 let text = text_of(&error);
                 return Err(match text.contains(OFFSET_OVERFLOW) && n > 1 {
                     true => smaller.request(n / 2),
-                    false => of_arrow(error, text),
+                    false => Error::bad_data(text),
                 });
             }
             None => return Err(Error::bad_data(format!("the column ends before its last {n} rows"))),
@@ -197,10 +204,14 @@ impl Lane {
             }
             _ => vec![range.clone()],
         };
-        let bytes = self.file.chunk(ranges)?;
-        let value_bytes = value_bytes(chunk.column_type(), chunk.column_descr().type_length());
-        pages::check(&bytes, &range, needed.as_deref(), value_bytes, self.limits.page_bytes)?;
-        let open = OpenChunk { bytes, locations };
+        let checks = Checks {
+            chunk: Chunk::new(&self.file, ranges, self.limits.window_bytes, self.cause.clone()),
+            range,
+            locations,
+            value_bytes: value_bytes(chunk.column_type(), chunk.column_descr().type_length()),
+            max_bytes: self.limits.page_bytes,
+        };
+        let open = OpenChunk(checks);
         if let Some(max_bytes) = self.limits.column_bytes
             && chunk.column_type() == Physical::BYTE_ARRAY
             && chunk.dictionary_page_offset().is_some()
@@ -237,16 +248,6 @@ pub fn copies_values(data_type: &DataType) -> bool {
     !matches!(data_type, DataType::Dictionary(..) | DataType::Utf8View | DataType::BinaryView)
 }
 
-fn of_arrow(error: arrow_schema::ArrowError, text: String) -> Error {
-    match error {
-        arrow_schema::ArrowError::ExternalError(inner) => match inner.downcast_ref::<SourceError>() {
-            Some(inner) => inner.0.clone(),
-            None => Error::bad_data(text),
-        },
-        _ => Error::bad_data(text),
-    }
-}
-
 /// Passes an array of the crate to the host, without a copy.
 pub fn import(array: &ArrayRef, field: &Field, memory: &Memory) -> Result<DeviceArray> {
     let raw = std::mem::ManuallyDrop::new(FFI_ArrowArray::new(&array.to_data()));
@@ -262,25 +263,24 @@ pub fn import(array: &ArrayRef, field: &Field, memory: &Memory) -> Result<Device
     Ok(array)
 }
 
-/// The bytes of a column chunk, and where its pages are.
-struct OpenChunk {
-    bytes: Chunk,
-    locations: Option<Vec<PageLocation>>,
-}
+/// A column chunk.
+struct OpenChunk(Checks);
 
 impl OpenChunk {
     fn reader(
         &self,
         chunk: &ColumnChunkMetaData,
         n_rows: usize,
-    ) -> parquet::errors::Result<SerializedPageReader<Chunk>> {
-        SerializedPageReader::new(Arc::new(self.bytes.clone()), chunk, n_rows, self.locations.clone())
+    ) -> parquet::errors::Result<CheckedPages<SerializedPageReader<Chunk>>> {
+        let Checks { chunk: bytes, locations, .. } = &self.0;
+        let reader = SerializedPageReader::new(Arc::new(bytes.clone()), chunk, n_rows, locations.clone())?;
+        Ok(CheckedPages::new(reader, self.0.clone()))
     }
 
     fn longest_dictionary_value(&self, chunk: &ColumnChunkMetaData) -> Result<u64> {
         let page = self.reader(chunk, 0).and_then(|mut reader| reader.get_next_page());
         match page.map_err(|error| of_reader(&error))? {
-            Some(Page::DictionaryPage { buf, .. }) => Ok(pages::longest_value(&buf)),
+            Some(Page::DictionaryPage { buf, .. }) => Ok(longest_value(&buf)),
             _ => Ok(0),
         }
     }

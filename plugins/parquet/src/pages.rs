@@ -6,63 +6,148 @@
 use std::ops::Range;
 
 use crossdock_plugin_api::{Error, Result};
+use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::page_index::offset_index::PageLocation;
 
 use crate::bytes::Chunk;
 use crate::thrift::{Reader, Type};
 
+/// The number of bytes that most headers have at most.
+const LIKELY_HEADER_BYTES: u64 = 1 << 10;
+/// The type of pages that the crate does not know.
+const INDEX_PAGE: i64 = 1;
+
 /// The numbers of a page's header.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Header {
     /// The number of bytes of the header.
     bytes: usize,
+    page_type: i64,
     uncompressed: i64,
     compressed: i64,
     /// The number of values, including nulls.
     n_values: i64,
 }
 
-/// Checks that no page of a column chunk needs more than `max_bytes` bytes of memory. `value_bytes`
-/// is the size of a decoded value. If `locations` is `None`, the pages are found by their headers.
-///
-/// # Errors
-/// Bad data if a header is damaged; out of memory if a page is too large.
-pub fn check(
-    chunk: &Chunk,
-    range: &Range<u64>,
-    locations: Option<&[PageLocation]>,
-    value_bytes: u64,
-    max_bytes: u64,
-) -> Result<()> {
-    let at = |offset: u64| -> Result<Header> {
-        let bytes = chunk.from(offset).unwrap_or_default();
-        let header = parse(&bytes).and_then(|header| {
-            check_header(&header, range.end.saturating_sub(offset), value_bytes, max_bytes)?;
+/// What is checked.
+#[derive(Clone)]
+pub struct Checks {
+    pub chunk: Chunk,
+    /// The bytes of the column chunk.
+    pub range: Range<u64>,
+    /// The pages, if the index is used. Otherwise, they are found by their headers.
+    pub locations: Option<Vec<PageLocation>>,
+    /// The size of a decoded value.
+    pub value_bytes: u64,
+    /// The greatest memory of a page.
+    pub max_bytes: u64,
+}
+
+impl Checks {
+    /// Checks the header of the page at a position.
+    fn header(&self, offset: u64) -> Result<Header> {
+        let available = self.range.end.saturating_sub(offset);
+        let mut least = LIKELY_HEADER_BYTES;
+        let header = loop {
+            let bytes = self.chunk.from(offset, least)?;
+            match parse(&bytes) {
+                // The header may be longer than the bytes that were read.
+                Err(_) if (bytes.len() as u64) < available && least < available => {
+                    least = (bytes.len() as u64).max(least).saturating_mul(2);
+                }
+                header => break header,
+            }
+        };
+        let header = header.and_then(|header| {
+            check_header(&header, available, self.value_bytes, self.max_bytes)?;
             Ok(header)
         });
         header.map_err(|error| error.context(format_args!("the page at byte {offset}")))
-    };
-    if let Some(locations) = locations {
-        let begins = locations.iter().map(|page| page.offset as u64);
-        // The bytes before the first page are the dictionary.
-        let dictionary =
-            locations.first().map(|first| first.offset as u64).filter(|first| *first > range.start);
-        for begin in dictionary.map(|_| range.start).into_iter().chain(begins) {
-            at(begin)?;
+    }
+}
+
+/// Reads the pages of a column chunk with the crate's reader, and checks each header before.
+pub struct CheckedPages<R> {
+    reader: R,
+    checks: Checks,
+    /// The position of the next page, if pages are found by their headers.
+    offset: u64,
+    /// The index of the next page in the list of the locations. The dictionary is before page 0.
+    next: Option<usize>,
+}
+
+impl<R: PageReader> CheckedPages<R> {
+    pub fn new(reader: R, checks: Checks) -> Self {
+        let first = checks.locations.as_ref().and_then(|locations| locations.first());
+        let has_dictionary = first.is_some_and(|page| page.offset as u64 > checks.range.start);
+        Self { reader, offset: checks.range.start, next: (!has_dictionary).then_some(0), checks }
+    }
+
+    /// Passes the next page. If `reads`, its memory is checked.
+    fn pass(&mut self, reads: bool) -> Result<()> {
+        if let Some(locations) = &self.checks.locations {
+            let offset = match self.next {
+                None => Some(self.checks.range.start),
+                Some(i) => locations.get(i).map(|page| page.offset as u64),
+            };
+            self.next = Some(self.next.map_or(0, |i| i + 1));
+            return match offset {
+                Some(offset) if reads => self.checks.header(offset).map(drop),
+                _ => Ok(()),
+            };
         }
-        return Ok(());
+        while self.offset < self.checks.range.end {
+            let header = self.checks.header(self.offset)?;
+            let bytes = header.bytes as u64 + header.compressed.unsigned_abs();
+            self.offset = self.offset.saturating_add(bytes);
+            // The crate passes over pages of an unknown type.
+            if header.page_type != INDEX_PAGE {
+                break;
+            }
+        }
+        Ok(())
     }
-    let mut offset = range.start;
-    while offset < range.end {
-        let header = at(offset)?;
-        offset = offset.saturating_add(header.bytes as u64).saturating_add(header.compressed.unsigned_abs());
+}
+
+impl<R: PageReader> Iterator for CheckedPages<R> {
+    type Item = parquet::errors::Result<Page>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.get_next_page().transpose()
     }
-    Ok(())
+}
+
+impl<R: PageReader> PageReader for CheckedPages<R> {
+    fn get_next_page(&mut self) -> parquet::errors::Result<Option<Page>> {
+        self.pass(true).map_err(|error| self.checks.chunk.cause().set(error))?;
+        self.reader.get_next_page()
+    }
+
+    fn peek_next_page(&mut self) -> parquet::errors::Result<Option<PageMetadata>> {
+        self.reader.peek_next_page()
+    }
+
+    fn skip_next_page(&mut self) -> parquet::errors::Result<()> {
+        self.pass(false).map_err(|error| self.checks.chunk.cause().set(error))?;
+        self.reader.skip_next_page()
+    }
+
+    fn supports_deferred_dictionary(&self) -> bool {
+        self.reader.supports_deferred_dictionary()
+    }
+
+    fn take_deferred_dictionary(&mut self) -> parquet::errors::Result<Option<Page>> {
+        self.reader.take_deferred_dictionary()
+    }
+
+    fn at_record_boundary(&mut self) -> parquet::errors::Result<bool> {
+        self.reader.at_record_boundary()
+    }
 }
 
 fn check_header(header: &Header, available: u64, value_bytes: u64, max_bytes: u64) -> Result<()> {
-    let Header { bytes, uncompressed, compressed, n_values } = *header;
+    let Header { bytes, uncompressed, compressed, n_values, .. } = *header;
     let numbers = u64::try_from(uncompressed).ok().zip(u64::try_from(n_values).ok());
     let needed = u64::try_from(compressed).ok().map(|compressed| compressed.saturating_add(bytes as u64));
     let Some((uncompressed, n_values)) = numbers.filter(|_| needed.is_some_and(|bytes| bytes <= available))
@@ -87,6 +172,7 @@ fn parse(bytes: &[u8]) -> Result<Header> {
     let mut reader = Reader::new(bytes);
     reader.fields(|reader, id, of| {
         match (id, of) {
+            (1, Type::Int) => header.page_type = reader.int()?,
             (2, Type::Int) => header.uncompressed = reader.int()?,
             (3, Type::Int) => header.compressed = reader.int()?,
             // The headers of data pages, dictionaries, and data pages of version 2.
@@ -133,7 +219,8 @@ mod tests {
 
     #[test]
     fn header_is_parsed() {
-        let expected = Header { bytes: HEADER.len(), uncompressed: 20, compressed: 10, n_values: 5 };
+        let expected =
+            Header { bytes: HEADER.len(), page_type: 0, uncompressed: 20, compressed: 10, n_values: 5 };
         assert_eq!(parse(HEADER), Ok(expected));
         assert!(parse(HEADER.get(..5).unwrap()).is_err());
     }

@@ -29,6 +29,8 @@ use crate::{settings, statistics};
 const METADATA_PARTS: u64 = 4;
 /// The part of the memory limit that a page may use. Each thread decodes one page.
 const PAGE_PARTS: u64 = 4;
+/// The part of the memory limit that bytes of the file may use, before they are decompressed.
+const WINDOW_PARTS: u64 = 16;
 /// The part of the memory limit that the batches that are being decoded may use.
 const AHEAD_PARTS: u64 = 4;
 /// The size of the batches that are being decoded if there is no memory limit, in bytes.
@@ -122,8 +124,10 @@ impl Reader {
             true => settings::of_file(&footer),
             false => Options::new(),
         };
+        let n_leaves = columns.iter().map(|column| column.leaves.len()).sum();
         let limits = Limits {
             page_bytes: part_of_limit(PAGE_PARTS),
+            window_bytes: file.window_bytes(part_of_limit(WINDOW_PARTS), n_leaves),
             column_bytes: (limit > 0).then_some(limit / BATCH_PARTS / (columns.len() as u64).max(1)),
         };
         let groups = plan::groups(&footer, &needed, &columns)?.into_iter();

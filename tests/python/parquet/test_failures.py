@@ -98,9 +98,23 @@ def test_changed_bytes_are_errors_or_other_values(validating, tmp_path, seed):
     assert read_all(session, content) is None
 
 
-def footer_of(content):
-    (length,) = struct.unpack("<I", content[-8:-4])
-    return len(content) - 8 - length, length
+@pytest.mark.parametrize("map", [True, False])
+def test_file_that_is_truncated_while_it_is_read_is_an_error(session, tmp_path, map):
+    """Threads decode the next row groups while no call is running."""
+    path = tmp_path / "x.parquet"
+    random = np.random.default_rng(1).random(400_000)
+    pq.write_table(pa.table({"a": random, "b": random}), path, row_group_size=10_000, use_dictionary=False)
+    for _ in range(5):
+        content = path.read_bytes()
+        batches = iter(session.scan(path, prefetch=0, map=map))
+        next(batches)
+        os.truncate(path, 100_000)
+        with pytest.raises((cd.Error, OSError)):
+            for _ in batches:
+                pass
+        del batches
+        path.unlink()
+        path.write_bytes(content)
 
 
 def with_footer(pages, metadata):

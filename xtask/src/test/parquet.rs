@@ -2,6 +2,7 @@
 
 use super::separate::Plugin;
 use super::{Outcome, Run};
+use crate::sim_cuda::lay_out;
 use anyhow::Result;
 
 /// The plugin.
@@ -13,7 +14,8 @@ pub const PLUGIN: Plugin = Plugin {
     variable: "CROSSDOCK_PARQUET_PLUGIN",
 };
 
-/// Runs the plugin's own tests, and the tests that compare it with pyarrow and Polars.
+/// Runs the plugin's own tests, and the tests that compare it with pyarrow and Polars, also on the
+/// simulated CUDA driver.
 pub fn run(run: &Run<'_>) -> Result<Outcome> {
-    PLUGIN.run(run, |_, _| Ok(Vec::new()))
+    PLUGIN.run(run, |_, _| Ok(vec![("CROSSDOCK_SIM_CUDA", lay_out(run.workspace, &[])?)]))
 }
