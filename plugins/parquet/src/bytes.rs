@@ -62,11 +62,7 @@ impl File {
         };
         let bytes = range.end.checked_sub(range.start).filter(|_| range.end <= self.len).ok_or_else(wrong)?;
         let bytes = usize::try_from(bytes).map_err(|_| wrong())?;
-        let mut buffer = Vec::new();
-        buffer
-            .try_reserve_exact(bytes)
-            .map_err(|_| Error::out_of_memory(format!("no memory for {bytes} bytes of the file")))?;
-        buffer.resize(bytes, 0);
+        let mut buffer = zeros(bytes)?;
         self.source.read_exact_at(range.start, &mut buffer)?;
         Ok(buffer.into())
     }
@@ -77,6 +73,18 @@ impl File {
         let (least, greatest) = if self.is_local { LOCAL_BYTES } else { REMOTE_BYTES };
         (max_bytes / (n_chunks as u64).max(1)).clamp(least, greatest)
     }
+}
+
+/// Memory that is zero. The allocator provides it faster than memory that is filled with zeros.
+fn zeros(bytes: usize) -> Result<Vec<u8>> {
+    if bytes as u64 <= REMOTE_BYTES.1 {
+        return Ok(vec![0; bytes]);
+    }
+    let mut buffer = Vec::new();
+    let no_memory = |_| Error::out_of_memory(format!("no memory for {bytes} bytes of the file"));
+    buffer.try_reserve_exact(bytes).map_err(no_memory)?;
+    buffer.resize(bytes, 0);
+    Ok(buffer)
 }
 
 /// A column chunk, whose needed bytes are read when they are used.
