@@ -13,16 +13,16 @@ use crate::error::Cause;
 /// The largest gap between two ranges that are read together, in bytes.
 const MAX_GAP: u64 = 64 << 10;
 /// The least and the greatest number of bytes of a column chunk that are read together from a local
-/// file. A read of a local file takes little time.
-const LOCAL_BYTES: (u64, u64) = (64 << 10, 1 << 20);
+/// file. A page that does not end in the bytes that were read is read again.
+const LOCAL_BYTES: (u64, u64) = (64 << 10, 4 << 20);
 /// The same for other sources, whose reads may be requests to a server.
 const REMOTE_BYTES: (u64, u64) = (1 << 20, 16 << 20);
 
 /// An open file.
 ///
 /// A mapped file is not used in place. Tasks decode batches ahead while no call of the plugin is
-/// running. If the file was truncated meanwhile, an access to the mapping would end the process, but
-/// a read returns an error.
+/// running. If the file was truncated meanwhile, an access to the mapping would end the process,
+/// but a read returns an error.
 pub struct File {
     source: Source,
     len: u64,
@@ -67,8 +67,8 @@ impl File {
         Ok(buffer.into())
     }
 
-    /// The number of bytes to read together, if all column chunks that are open at the same time may
-    /// use `max_bytes` bytes.
+    /// The number of bytes to read together, if all column chunks that are open at the same time
+    /// may use `max_bytes` bytes.
     pub fn window_bytes(&self, max_bytes: u64, n_chunks: usize) -> u64 {
         let (least, greatest) = if self.is_local { LOCAL_BYTES } else { REMOTE_BYTES };
         (max_bytes / (n_chunks as u64).max(1)).clamp(least, greatest)
