@@ -943,12 +943,12 @@ typedef struct crossdock_encoded_array {
 #define CROSSDOCK_OP_TERM 15u
 /* Source: joins left and right parts to words of 4 or 8 bytes. `index` has four bytes, from the
  * lowest: the child with the codes of the left parts (unsigned integers of 2 bytes), the child with
- * the right parts (values of the node's width, without nulls), the number r of bits of a right part (at least
- * 1, and less than the bits of a word), and the number of left parts (at most 8). The left parts
- * have 16 bits each; the first is in the lowest bits of `a`, the fifth in the lowest bits of `b`.
- * out[i] = left_parts[codes[i]] << r | the r lowest bits of rights[i]. A left part has at most as
- * many bits as a word beyond r. Value i is null if codes[i] is null. Only OP_PATCH_LEFT and
- * OP_VALIDITY may follow. */
+ * the right parts (values of the node's width, without nulls), the number r of bits of a right part
+ * (at least 1, and less than the bits of a word), and the number of left parts (at most 8). The
+ * left parts have 16 bits each; the first is in the lowest bits of `a`, the fifth in the lowest
+ * bits of `b`, and those beyond the number are 0. A left part and r together have at most the bits
+ * of a word. out[i] = left_parts[codes[i]] << r | the r lowest bits of rights[i]. Value i is null
+ * if codes[i] is null. Only OP_PATCH_LEFT and OP_VALIDITY may follow. */
 #define CROSSDOCK_OP_JOIN 16u
 /* Step after OP_JOIN: replaces the left part of out[indices[j] - b] by lefts[j] for each j, where
  * indices is child `index` (ascending integers) and lefts is child `a` (unsigned integers of 2

@@ -4,7 +4,7 @@ use crossdock_kernels::{Checks, Halves, LeftParts, Numbers, Patches, Source, Ste
 use crossdock_memory::{ALIGNMENT, Buffer, Stream};
 use crossdock_plugin_api::{Error, Result};
 
-use super::run::{Blocks, Pass, PatchStep, WordSource, values_of};
+use super::pass::{Blocks, Pass, PatchStep, WordSource, values_of};
 
 /// A pass with left parts that replace left parts of the dictionary.
 struct Replaced<'s> {

@@ -8,6 +8,7 @@
 //! because the launch of a kernel takes longer than the decoding of a few thousand values.
 
 mod left_parts;
+mod pass;
 mod plan;
 mod program;
 mod rows;
@@ -33,8 +34,9 @@ use crossdock_plugin_api::{
     Result as ApiResult, Validate, abi,
 };
 
+use pass::{Chain, Inputs, Link, with_context};
 use plan::{By, ChildInput, Decoded, Step, machine_bytes, plan, plugin_for, stage, unknown};
-use run::{Chain, Inputs, Link, run_all, with_context};
+use run::run_all;
 use schedule::{Schedule, temporary_nodes};
 
 use crate::error::{Error, Result};

@@ -66,8 +66,8 @@ impl Program {
         source && self.width <= 2 && !self.then.iter().any(|step| matches!(step, Operator::Patch { .. }))
     }
 
-    /// Whether the program of the node's parent can run in the same pass. It cannot change the words
-    /// of a sum or of joined parts.
+    /// Whether the program of the node's parent can run in the same pass. It cannot change the
+    /// words of a sum or of joined parts.
     pub fn is_fusible(&self) -> bool {
         !matches!(self.source, Operator::Term { .. } | Operator::Join { .. })
     }
@@ -317,11 +317,12 @@ mod tests {
 
     /// The result for a program of 2000 values of `data_type`. The node has a buffer of 4000 bytes
     /// and children: 2000 values of its type, 2000 codes, 7 ends, 7 values of its type, 2000
-    /// booleans with and without nulls, and 7 ends with nulls.
+    /// booleans with and without nulls, 7 ends with nulls, 2000 left parts, 7 left parts, and 2000
+    /// values of its type without nulls.
     fn result(data_type: &DataType, operators: &[Operator]) -> String {
         let (n, few) = (2000, 7);
         let nodes = vec![
-            node(data_type, true, n, 1, 7),
+            node(data_type, true, n, 1, 10),
             node(data_type, true, n, 0, 0),
             node(&DataType::UInt8, true, n, 0, 0),
             node(&DataType::UInt16, false, few, 0, 0),
@@ -329,6 +330,9 @@ mod tests {
             node(&DataType::Boolean, true, n, 0, 0),
             node(&DataType::Boolean, false, n, 0, 0),
             node(&DataType::UInt16, true, few, 0, 0),
+            node(&DataType::UInt16, true, n, 0, 0),
+            node(&DataType::UInt16, false, few, 0, 0),
+            node(data_type, false, n, 0, 0),
         ];
         let array = EncodedArray::new(nodes, vec![buffer(4000)]).unwrap();
         let root = array.root().unwrap();
@@ -356,6 +360,45 @@ mod tests {
         }
         assert_eq!(result(&DataType::Float32, &[Child(0), ToFloat, Scale(0)]), "fits");
         assert_eq!(result(&DataType::Float64, &[Cast(1), ToFloat]), "fits");
+        let sum = [Term { child: 1, factor: 86_400 }, Term { child: 9, factor: 1 }, Validity(5)];
+        assert_eq!(result(&DataType::Int64, &sum), "fits");
+        let patch = PatchLeft { indices: 2, lefts: 8, first: 5 };
+        assert_eq!(result(&DataType::Float64, &[join(52, 2), patch, Validity(5)]), "fits");
+        assert_eq!(result(&DataType::Float32, &[join(20, 2)]), "fits");
+    }
+
+    /// Right parts of `right_bits` bits, and left parts that have up to 12 bits.
+    fn join(right_bits: u8, n_lefts: u8) -> Operator {
+        Operator::Join { codes: 7, rights: 9, right_bits, n_lefts, lefts: [0xfff, 1, 0, 0, 0, 0, 0, 0] }
+    }
+
+    #[test]
+    fn error_for_a_sum_or_a_join_that_does_not_fit_names_the_operator() {
+        use Operator::*;
+        let (term, patch) = (Term { child: 9, factor: 1 }, PatchLeft { indices: 2, lefts: 8, first: 0 });
+        let malformed: [(DataType, &[Operator], &str); 17] = [
+            (DataType::Int32, &[Term { child: 0, factor: 1 }], "words of 8 bytes"),
+            (DataType::Int64, &[Term { child: 0, factor: 1 << 60 }], "a factor below"),
+            (DataType::Float64, &[Term { child: 0, factor: 1 }], "type Float64, expected integers"),
+            (DataType::Int64, &[Term { child: 3, factor: 1 }], "child 3 has 7 values, expected 2000"),
+            (DataType::Int64, &[term, Term { child: 0, factor: 1 }], "a child's type is nullable"),
+            (DataType::Int64, &[term, term], "child 9 is used twice"),
+            (DataType::Int64, &[term, Add(1)], "operator 1, Add(1): the operator does not follow Term"),
+            (DataType::Int64, &[Child(0), term], "operator 1, Term"),
+            (DataType::Float64, &[join(0, 2)], "right parts of 0 bits for words of 64 bits"),
+            (DataType::Float32, &[join(32, 2)], "right parts of 32 bits for words of 32 bits"),
+            (DataType::Int16, &[join(4, 2)], "right parts of 4 bits for words of 16 bits"),
+            (DataType::Float64, &[join(53, 2)], "the left part 4095 has more than 11 bits"),
+            (DataType::Float64, &[join(52, 9)], "got 9 left parts, expected at most 8"),
+            (DataType::Float64, &[join(52, 1)], "a left part beyond the 1 declared ones is not 0"),
+            (DataType::Float64, &[join(52, 2), Add(1)], "the operator does not follow Join"),
+            (DataType::Float64, &[join(52, 2), patch, patch], "does not follow PatchLeft"),
+            (DataType::Float64, &[Child(0), patch], "expected an operator on words"),
+        ];
+        for (data_type, operators, expected) in malformed {
+            let message = result(&data_type, operators);
+            assert!(message.contains(expected), "{operators:?}: {message}, expected {expected}");
+        }
     }
 
     #[test]
@@ -373,7 +416,7 @@ mod tests {
             (&[Unpack { buffer: 0, bits: 1, first: 1024 }], "a start below 1024"),
             (&[Unpack { buffer: 0, bits: 16, first: 0 }], "4000 bytes, expected at least 4096"),
             (&[Unpack { buffer: 0, bits: 11, first: 49 }], "4000 bytes, expected at least 4224"),
-            (&[Child(8)], "child 8 was requested"),
+            (&[Child(10)], "child 10 was requested"),
             (&[Child(1)], "child 1 has type UInt8, expected 2 bytes per value"),
             (&[Child(3)], "child 3 has 7 values, expected 2000"),
             (&[Cast(3)], "child 3 has 7 values, expected 2000"),

@@ -9,16 +9,17 @@ use crossdock_kernels::{Checks, IntType, Step, Words};
 use crossdock_memory::{Buffer, EncodedBuffers};
 use crossdock_plugin_api::{EncodedNode, Operator, Result};
 
-use super::rows::packed_from;
-use super::run::{
-    Chain, Failure, Inputs, Link, Outcome, Run, WordSource, array_of, invalid_entry, no_chain, run_all,
-    values_of,
+use super::pass::{
+    Chain, Failure, Inputs, Link, Outcome, Run, WordSource, array_of, invalid_entry, no_chain, values_of,
 };
+use super::rows::packed_from;
+use super::run::run_all;
 
 impl<'a> Run<'a> {
-    /// The source of a chain that begins with `link`, and whether `steps` are already applied to its
-    /// words. `codes` is the chain that decodes a dictionary's codes. It is empty if the codes are
-    /// already decoded. `is_temporary` states whether the words are used only during the decoding.
+    /// The source of a chain that begins with `link`, and whether `steps` are already applied to
+    /// its words. `codes` is the chain that decodes a dictionary's codes. It is empty if the codes
+    /// are already decoded. `is_temporary` states whether the words are used only during the
+    /// decoding.
     pub fn source(
         &mut self,
         codes: &'a [Link<'a>],

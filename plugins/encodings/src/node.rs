@@ -85,8 +85,8 @@ impl<'a> Node<'a> {
         if len == 0 || raw.address.is_null() {
             return Ok((len == 0).then(Vec::new));
         }
-        // SAFETY: `EncodedArray` requires that the buffers describe valid memory, and the buffer was
-        // not taken. The memory is the host's, and no event has to pass before it is read.
+        // SAFETY: `EncodedArray` requires that the buffers describe valid memory, and the buffer
+        // was not taken. The memory is the host's, and no event has to pass before it is read.
         Ok(Some(unsafe { std::slice::from_raw_parts(raw.address.cast::<u8>(), len) }.to_vec()))
     }
 

@@ -9,8 +9,8 @@ use crossdock_arrays::{DeviceArray, DeviceBatch, Projection, import_batch};
 use crossdock_memory::{Result, Stream};
 use crossdock_plugin_api::{Call, CallSettings, CallStream, Error, TaskGroup, Tasks};
 
+use crate::context::{Context, File};
 use crate::layout::{Kind, Layout};
-use crate::reader::{Context, File};
 use crate::segments::Segments;
 use crate::tree::{Builder, covering};
 
@@ -30,8 +30,8 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Starts one task for each column, which has a position in the batch. The tasks use `streams` in turn, because columns on the same
-    /// stream would wait for each other.
+    /// Starts one task for each column, which has a position in the batch. The tasks use `streams`
+    /// in turn, because columns on the same stream would wait for each other.
     pub fn start<F>(
         tasks: &Tasks,
         settings: &CallSettings,

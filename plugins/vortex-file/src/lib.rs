@@ -13,6 +13,7 @@
 
 mod batches;
 mod columns;
+mod context;
 mod footer;
 mod fragments;
 mod layout;
@@ -27,7 +28,8 @@ use crossdock_plugin_api::{
     BatchStream, Call, Format, Fragment, Host, Importer, Input, Plugin, ReadRequest, Result, Tasks,
 };
 
-use reader::{Context, Reader};
+use context::Context;
+use reader::Reader;
 
 /// The name of the format.
 pub const FORMAT: &str = "vortex";

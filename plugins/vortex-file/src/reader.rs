@@ -10,29 +10,21 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use crossdock_arrays::{
     DeviceArray, DeviceBatch, Projection, call_stream, export_batch, export_schema, import_schema_ref,
 };
-use crossdock_memory::{Device, Loader, Memory, Result, StoredSource, Stream};
+use crossdock_memory::{Device, Memory, Result, StoredSource, Stream};
 use crossdock_plugin_api::{
-    BatchStream, Call, CallSettings, CancelFlag, Error, Fragment, Honoured, Host, Input, Owned, Predicate,
-    ReadRequest, TaskGroup, Tasks, abi,
+    BatchStream, Call, CallSettings, CancelFlag, Error, Fragment, Honoured, Input, Owned, Predicate,
+    ReadRequest, TaskGroup, abi,
 };
 
 use crate::batches;
 use crate::columns::{Column, Columns, Decoder};
-use crate::footer::{Footer, Segment};
+use crate::context::{Context, File};
+use crate::footer::Footer;
 use crate::fragments::{Token, rows_of_fragment};
 use crate::layout::{Kind, Layout};
 use crate::segments::Segments;
 use crate::tree::for_each_segment;
 use crate::zones::{intersection, matching, rows_of};
-
-/// The interfaces of the host that a reader uses.
-#[derive(Clone)]
-pub struct Context {
-    pub host: Host,
-    pub memory: Memory,
-    pub loader: Loader,
-    pub tasks: Tasks,
-}
 
 /// The stream of batches of a file.
 pub struct Reader {
@@ -75,13 +67,6 @@ impl Drop for Reader {
     fn drop(&mut self) {
         self.cancel.cancel();
     }
-}
-
-/// An open file.
-pub struct File {
-    source: Arc<StoredSource>,
-    segments: Arc<[Segment]>,
-    pub footer: Footer,
 }
 
 impl Reader {
@@ -254,8 +239,8 @@ impl Reader {
         call.check_cancelled().inspect_err(|_| self.cancel.cancel())
     }
 
-    /// Starts the next batch; `None` if there is none. On a device, a task for each column loads the
-    /// column's segments and decodes the column. On the CPU, a task loads the segments.
+    /// Starts the next batch; `None` if there is none. On a device, a task for each column loads
+    /// the column's segments and decodes the column. On the CPU, a task loads the segments.
     fn start(&mut self, call: &Call<'_>, stream: &Stream) -> Result<Option<Started>> {
         let Some(rows) = self.batches.next() else { return Ok(None) };
         let work = match &self.uploads {

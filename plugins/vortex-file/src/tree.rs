@@ -255,7 +255,8 @@ impl<'a> Builder<'a> {
                     data.buffers.len()
                 ))
             })?;
-            // The value of a constant is decoded without a copy from the device if it is in host memory.
+            // The value of a constant is decoded without a copy from the device if it is in host
+            // memory.
             let is_constant = encoding == "vortex.constant";
             let block = if is_constant && data.block.device() != Device::CPU {
                 self.segments.with_bytes(data.segment, at, bytes, |bytes| self.on_host(bytes))?
