@@ -26,28 +26,33 @@ pub struct Column {
 /// The columns of a batch, which tasks decode.
 pub struct Columns {
     tasks: TaskGroup,
+    /// The decoded pieces of the columns, in the order of the rows.
     decoded: Arc<Mutex<Vec<Option<DeviceArray>>>>,
+    /// The column of each piece.
+    columns: Vec<usize>,
 }
 
 impl Columns {
-    /// Starts one task for each column, which has a position in the batch. The tasks use `streams`
-    /// in turn, because columns on the same stream would wait for each other.
+    /// Starts the jobs, each of which decodes a piece of a column. The column is given by its
+    /// position in the batch, and its pieces are in the order of the rows. The jobs use `streams` in
+    /// turn, because jobs on the same stream would wait for each other.
     pub fn start<F>(
         tasks: &Tasks,
         settings: &CallSettings,
         streams: &[Stream],
-        columns: Vec<(usize, F)>,
+        jobs: Vec<(usize, F)>,
     ) -> Result<Self>
     where
         F: FnOnce(&Call<'_>, &Stream) -> Result<DeviceArray> + Send + 'static,
     {
-        let decoded = Arc::new(Mutex::new(vec![None; columns.len()]));
-        let job = |((i, column), stream): ((usize, F), &Stream)| {
+        let columns = jobs.iter().map(|(column, _)| *column).collect();
+        let decoded = Arc::new(Mutex::new(vec![None; jobs.len()]));
+        let task = |(i, ((_, job), stream)): (usize, ((usize, F), &Stream))| {
             let (mut settings, stream, decoded) = (settings.clone(), stream.clone(), decoded.clone());
             move || {
                 // SAFETY: `stream` lives until the call has returned.
                 settings.stream = unsafe { CallStream::new(stream.raw()) };
-                let array = settings.enter(|call| column(call, &stream))?;
+                let array = settings.enter(|call| job(call, &stream))?;
                 let mut decoded = decoded.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(place) = decoded.get_mut(i) {
                     *place = Some(array);
@@ -55,17 +60,38 @@ impl Columns {
                 Ok(())
             }
         };
-        let jobs = columns.into_iter().zip(streams.iter().cycle()).map(job);
-        Ok(Self { tasks: tasks.start(jobs)?, decoded })
+        let all = jobs.into_iter().zip(streams.iter().cycle()).enumerate().map(task);
+        Ok(Self { tasks: tasks.start(all)?, decoded, columns })
     }
 
-    /// Waits for the columns. Calls `check` regularly. If `check` returns an error, the wait ends.
-    pub fn wait(self, check: impl Fn() -> Result<()>) -> Result<Vec<DeviceArray>> {
+    /// Waits for the columns, and concatenates their pieces on `stream`. Calls `check` regularly. If
+    /// `check` returns an error, the wait ends.
+    pub fn wait(self, stream: &Stream, check: impl Fn() -> Result<()>) -> Result<Vec<DeviceArray>> {
         self.tasks.wait(check)?;
-        let mut decoded = self.decoded.lock().unwrap_or_else(PoisonError::into_inner);
-        let missing = || Error::internal("a task that decodes a column has no result");
-        decoded.iter_mut().map(|array| array.take().ok_or_else(missing)).collect()
+        let decoded = std::mem::take(&mut *self.decoded.lock().unwrap_or_else(PoisonError::into_inner));
+        let n = self.columns.iter().max().map_or(0, |last| last + 1);
+        let mut columns: Vec<Vec<DeviceArray>> = vec![Vec::new(); n];
+        for (i, array) in self.columns.iter().zip(decoded) {
+            let missing = || Error::internal("a task that decodes a column has no result");
+            columns.get_mut(*i).ok_or_else(missing)?.push(array.ok_or_else(missing)?);
+        }
+        columns.into_iter().map(|pieces| concatenate(pieces, stream)).collect()
     }
+}
+
+/// Concatenates the pieces of a column.
+fn concatenate(mut pieces: Vec<DeviceArray>, stream: &Stream) -> Result<DeviceArray> {
+    let missing = || Error::internal("a column has no piece");
+    if pieces.len() < 2 {
+        return pieces.pop().ok_or_else(missing);
+    }
+    let data_type = pieces.first().ok_or_else(missing)?.data_type().clone();
+    let schema = Arc::new(Schema::new(vec![Field::new("", data_type, true)]));
+    let batch = |piece: DeviceArray| {
+        DeviceBatch::try_new(schema.clone(), piece.len(), vec![piece])?.with_default_device(stream.device())
+    };
+    let batches = pieces.into_iter().map(batch).collect::<Result<Vec<_>>>()?;
+    DeviceBatch::concatenate(&batches, stream)?.into_columns().pop().ok_or_else(missing)
 }
 
 /// Decodes columns of a batch.

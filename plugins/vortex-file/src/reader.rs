@@ -47,6 +47,9 @@ pub struct Reader {
     cancel: CancelFlag,
 }
 
+/// The minimum number of chunks in a piece of a column.
+const PIECE_CHUNKS: usize = 32;
+
 /// The number of batches that are loaded and decoded ahead on a device.
 const DEVICE_BATCHES_AHEAD: usize = 2;
 
@@ -148,7 +151,7 @@ impl Reader {
             ..Honoured::default()
         };
         let uploads = (!is_cpu).then(|| context.memory.create_stream(call.device())).transpose()?;
-        let n_streams = if is_cpu { 0 } else { columns.len().min(context.tasks.width().max(1)) };
+        let n_streams = if is_cpu { 0 } else { context.tasks.width().max(1) };
         let streams = (0..n_streams).map(|_| context.memory.create_stream(call.device()));
         let streams = streams.collect::<Result<Vec<_>>>()?;
         Ok(Self {
@@ -206,7 +209,7 @@ impl Reader {
         let columns = match work {
             Work::Decoding(columns) => {
                 self.start_ahead(call, &stream, DEVICE_BATCHES_AHEAD)?;
-                columns.wait(|| self.check_cancelled(call))?
+                columns.wait(&stream, || self.check_cancelled(call))?
             }
             Work::Loading { task, segments } => {
                 task.wait(|| self.check_cancelled(call))?;
@@ -247,19 +250,34 @@ impl Reader {
             Some(uploads) => {
                 let mut jobs = Vec::with_capacity(self.columns.len());
                 for (i, column) in self.columns.iter().enumerate() {
-                    let needed = self.needed_segments(slice::from_ref(column), &rows)?;
-                    jobs.push((needed.len(), i, self.device_job(column, &rows, needed, uploads)));
+                    let pieces = self.pieces(column, &rows)?;
+                    let needed =
+                        |rows: Range<u64>| Ok((self.needed_segments(slice::from_ref(column), &rows)?, rows));
+                    let pieces = pieces.into_iter().map(needed).collect::<Result<Vec<_>>>()?;
+                    let longest = pieces.iter().map(|(needed, _)| needed.len()).max().unwrap_or(0);
+                    let job = |(needed, rows)| (i, self.device_job(column, &rows, needed, uploads));
+                    jobs.push((longest, pieces.into_iter().map(job).collect::<Vec<_>>()));
                 }
-                // The columns that take the longest begin first, so that no thread has to wait for
-                // them in the end. Most of the time is spent on the calls for each segment.
-                jobs.sort_by_key(|(n_segments, ..)| Reverse(*n_segments));
-                let jobs = jobs.into_iter().map(|(_, i, job)| (i, job)).collect();
+                // The jobs that take the longest begin first, so that no thread has to wait for them
+                // in the end. Most of the time is spent on the calls for each segment.
+                jobs.sort_by_key(|(longest, _)| Reverse(*longest));
+                let jobs = jobs.into_iter().flat_map(|(_, jobs)| jobs).collect();
                 let settings = self.settings(call);
                 Work::Decoding(Columns::start(&self.context.tasks, &settings, &self.streams, jobs)?)
             }
             None => self.start_loading(call, stream, &rows)?,
         };
         Ok(Some(Started { rows, work }))
+    }
+
+    /// Divides rows of a column with many chunks into pieces that are decoded at the same time.
+    fn pieces(&self, column: &Column, rows: &Range<u64>) -> Result<Vec<Range<u64>>> {
+        let (layout, _) = self.file.footer.column(column.index)?;
+        let boundaries = batches::boundaries(&[layout]);
+        let n_chunks = boundaries.range(rows.start..rows.end).count();
+        let n_pieces = (n_chunks / PIECE_CHUNKS).clamp(1, self.streams.len().max(1)) as u64;
+        let piece_rows = (rows.end - rows.start).div_ceil(n_pieces);
+        Ok(batches::cut(slice::from_ref(rows), piece_rows, &boundaries))
     }
 
     /// A job that loads the segments of a column and decodes the column. The loads of all columns
@@ -340,7 +358,7 @@ impl Reader {
         };
         let jobs = self.columns.iter().map(job).enumerate().collect();
         let columns = Columns::start(&self.context.tasks, &settings, slice::from_ref(stream), jobs)?;
-        columns.wait(|| call.check_cancelled().inspect_err(|_| cancel.cancel()))
+        columns.wait(stream, || call.check_cancelled().inspect_err(|_| cancel.cancel()))
     }
 }
 
