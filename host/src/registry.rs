@@ -253,7 +253,13 @@ impl<'a> Registry<'a> {
             Some(name) => self.named(name, way, way.option())?,
             None => self.formats(way).collect(),
         };
-        let mut bytes: Vec<_> = all.into_iter().filter(|c| c.format.bytes).collect();
+        let mut bytes: Vec<Choice> = Vec::new();
+        for choice in all.into_iter().filter(|c| c.format.bytes) {
+            // If several plugins have a format of this name, the first plugin has precedence.
+            if bytes.iter().all(|c| c.format.name != choice.format.name) {
+                bytes.push(choice);
+            }
+        }
         // If a format has exactly this name, the other formats of its plugin are not considered.
         if let Some(name) = wanted
             && bytes.iter().any(|c| c.format.name == name)
