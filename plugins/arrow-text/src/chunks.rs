@@ -103,7 +103,9 @@ impl Chunks {
         rest.truncate(n);
         let is_at_end = n < BOM.len();
         if let [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, 0, 0xfe] = rest.as_slice() {
-            return Err(Error::bad_data(format!("'{name}' has the byte order mark of UTF-16 or UTF-32, expected UTF-8")));
+            return Err(Error::bad_data(format!(
+                "'{name}' has the byte order mark of UTF-16 or UTF-32, expected UTF-8"
+            )));
         }
         let offset = if rest == BOM { rest.drain(..).len() as u64 } else { 0 };
         let bytes = sizes.first.min(sizes.most);
@@ -168,8 +170,10 @@ impl Chunks {
     fn too_long(&self, bytes: Vec<u8>) -> Error {
         let quote = self.ends.open_quote();
         let head = shortened(&String::from_utf8_lossy(bytes.get(..200).unwrap_or(&bytes)));
-        let mut text =
-            format!("a record has more than {} bytes, expected a line end earlier; it begins with {head}", bytes.len());
+        let mut text = format!(
+            "a record has more than {} bytes, expected a line end earlier; it begins with {head}",
+            bytes.len()
+        );
         let chunk = self.chunk(bytes);
         if let Some(quote) = quote {
             let line = self.first_line + count_lines(chunk.bytes.get(..quote).unwrap_or_default());

@@ -73,8 +73,12 @@ impl Text {
     pub fn read(&mut self, to: &mut [u8]) -> Result<usize> {
         let (codec, result) = match &mut self.codec {
             Codec::None => return self.raw.fill(to),
-            Codec::Gzip(decoder) => ("gzip", read_full(decoder, to).map_err(|e| (e, &mut decoder.get_mut().error))),
-            Codec::Zstd(decoder) => ("Zstandard", read_full(decoder, to).map_err(|e| (e, &mut decoder.input.error))),
+            Codec::Gzip(decoder) => {
+                ("gzip", read_full(decoder, to).map_err(|e| (e, &mut decoder.get_mut().error)))
+            }
+            Codec::Zstd(decoder) => {
+                ("Zstandard", read_full(decoder, to).map_err(|e| (e, &mut decoder.input.error)))
+            }
         };
         result.map_err(|(error, of_source)| {
             of_source.take().unwrap_or_else(|| {
@@ -197,7 +201,8 @@ impl Zstd {
     fn new(input: Buffered) -> Result<Self> {
         let none = || Error::out_of_memory("no memory for a Zstandard decoder");
         let mut context = DCtx::try_create().ok_or_else(none)?;
-        let failed = |code| Error::internal(format!("the Zstandard decoder failed: {}", get_error_name(code)));
+        let failed =
+            |code| Error::internal(format!("the Zstandard decoder failed: {}", get_error_name(code)));
         context.set_parameter(DParameter::WindowLogMax(MAX_WINDOW_LOG)).map_err(failed)?;
         Ok(Self { context, input, in_frame: false })
     }

@@ -20,6 +20,7 @@ mod ndjson;
 mod options;
 mod output;
 mod reader;
+mod types;
 mod values;
 mod writer;
 
@@ -28,8 +29,8 @@ use std::sync::Arc;
 use crossdock_arrays::import_schema_ref;
 use crossdock_memory::Memory;
 use crossdock_plugin_api::{
-    BatchStream, BatchWriter, Call, ColumnPlan, Device, Error, Exporter, Format, Host, Importer, Input, Options,
-    Plugin, ReadRequest, Result, Sink, Tasks, abi,
+    BatchStream, BatchWriter, Call, ColumnPlan, Device, Error, Exporter, Format, Host, Importer, Input,
+    Options, Plugin, ReadRequest, Result, Sink, Tasks, abi,
 };
 
 use options::{Compression, CsvWriteOptions, NdjsonWriteOptions};
@@ -84,7 +85,11 @@ fn formats() -> [Format; 2] {
     };
     [
         format(CSV, "comma-separated values: any table without nested columns", [".csv", ".tsv"]),
-        format(NDJSON, "newline-delimited JSON (JSON Lines): any table, one object per row", [".ndjson", ".jsonl"]),
+        format(
+            NDJSON,
+            "newline-delimited JSON (JSON Lines): any table, one object per row",
+            [".ndjson", ".jsonl"],
+        ),
     ]
 }
 
@@ -96,7 +101,10 @@ impl Importer for ArrowText {
     fn open(&self, call: &Call<'_>, input: Input, request: &ReadRequest<'_>) -> Result<Box<dyn BatchStream>> {
         call.check_cancelled()?;
         let Input::Source(source) = input else {
-            return Err(Error::invalid_argument(format!("{} is read from a source of bytes", request.format)));
+            return Err(Error::invalid_argument(format!(
+                "{} is read from a source of bytes",
+                request.format
+            )));
         };
         let limit = self.host.session().map_or(0, |session| session.memory_limit_bytes);
         let input = reader::Input::new(source, call, request, limit, self.tasks.width());

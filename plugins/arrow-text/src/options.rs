@@ -142,8 +142,12 @@ const WRITE_COMPRESSION: (&str, &str) =
     ("compression", "auto (the default: the extensions .gz and .zst decide), none, gzip or zstd");
 const INFER_ROWS: (&str, &str) =
     ("infer_rows", "the number of rows from which the types are inferred, or all; default 10000");
-const BINARY: (&str, &str) = ("binary", "hex: binary values are hexadecimal text; without it they are errors");
-const HEADER: (&str, &str) = ("header", "true (the default) or false: the first line has the names of columns");
+const TYPES: (&str, &str) =
+    ("types", "types of columns that are not inferred, as in id=Int64,at=Timestamp(ms)");
+const BINARY: (&str, &str) =
+    ("binary", "hex: binary values are hexadecimal text; without it they are errors");
+const HEADER: (&str, &str) =
+    ("header", "true (the default) or false: the first line has the names of columns");
 const DELIMITER: (&str, &str) =
     ("delimiter", "the character between fields, or tab; default a comma, and a tab for .tsv");
 
@@ -161,6 +165,7 @@ pub fn describe_csv(format: Format) -> Format {
         ("comment", "the character at the start of lines that are ignored; default none"),
         ("null_values", "the texts of nulls, separated by commas; default the empty text"),
         INFER_ROWS,
+        TYPES,
         BINARY,
         COMPRESSION,
     ];
@@ -182,7 +187,7 @@ pub fn describe_csv_output(format: Format) -> Format {
 
 /// Adds the options for reading NDJSON.
 pub fn describe_ndjson(format: Format) -> Format {
-    with(format, &[INFER_ROWS, BINARY, COMPRESSION])
+    with(format, &[INFER_ROWS, TYPES, BINARY, COMPRESSION])
 }
 
 /// Adds the options for writing NDJSON.
@@ -212,7 +217,12 @@ impl CsvOptions {
         let Dialect { delimiter, quote, escape, comment, .. } = dialect;
         let escape = escape.filter(|escape| Some(*escape) != quote);
         let dialect = Dialect { escape, ..dialect };
-        check_different(&[("delimiter", Some(delimiter)), ("quote", quote), ("escape", escape), ("comment", comment)])?;
+        check_different(&[
+            ("delimiter", Some(delimiter)),
+            ("quote", quote),
+            ("escape", escape),
+            ("comment", comment),
+        ])?;
         if escape.is_some() && quote.is_none() {
             return Err(Error::invalid_argument("the option escape needs a quote, got quote=none"));
         }

@@ -118,7 +118,7 @@ impl<'a> Input<'a> {
             Some(_) => Ok(()),
             None => Err(Error::unsupported(format!(
                 "'{}' can be read only once, so types cannot be inferred from all rows; pass a number as \
-                 infer_rows, or a schema",
+                 infer_rows",
                 self.source.name()
             ))),
         }

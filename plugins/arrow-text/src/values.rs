@@ -24,7 +24,9 @@ impl Zone {
     pub fn new(name: Option<&str>) -> Self {
         match name {
             None => Self::Naive,
-            Some("UTC" | "utc" | "Z" | "GMT" | "Etc/UTC") => "+00:00".parse().map_or(Self::Named, Self::Offset),
+            Some("UTC" | "utc" | "Z" | "GMT" | "Etc/UTC") => {
+                "+00:00".parse().map_or(Self::Named, Self::Offset)
+            }
             Some(name) => name.parse().map_or(Self::Named, Self::Offset),
         }
     }

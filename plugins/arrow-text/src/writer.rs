@@ -40,7 +40,7 @@ pub trait Format: Send + Sync {
 /// The plan for each column.
 pub fn plan(format: &dyn Format, schema: &Schema) -> Vec<ColumnPlan> {
     let plan = |field: &FieldRef| {
-        let (verdict, reason) = match format.problem(field) {
+        let (verdict, reason) = match format.problem(&in_utc(field)) {
             Some(why) => (Verdict::Unsupported, why),
             None => (Verdict::Converted, "written as text".to_string()),
         };
@@ -80,7 +80,7 @@ impl Writer {
         tasks: &Tasks,
     ) -> Result<Self> {
         for field in schema.fields() {
-            if let Some(why) = format.problem(field) {
+            if let Some(why) = format.problem(&in_utc(field)) {
                 let (name, data_type) = (field.name(), field.data_type());
                 return Err(Error::unsupported(format!("column '{name}' is {data_type}: {why}")));
             }

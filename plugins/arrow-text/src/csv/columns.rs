@@ -101,7 +101,9 @@ impl Column<'_> {
             }
             DataType::Time32(TimeUnit::Second) => self.times32::<Time32SecondType>(TimeUnit::Second),
             DataType::Time32(_) => self.times32::<Time32MillisecondType>(TimeUnit::Millisecond),
-            DataType::Time64(TimeUnit::Nanosecond) => self.times64::<Time64NanosecondType>(TimeUnit::Nanosecond),
+            DataType::Time64(TimeUnit::Nanosecond) => {
+                self.times64::<Time64NanosecondType>(TimeUnit::Nanosecond)
+            }
             DataType::Time64(_) => self.times64::<Time64MicrosecondType>(TimeUnit::Microsecond),
             DataType::Timestamp(unit, zone) => self.timestamps(*unit, zone.as_deref()),
             DataType::Utf8 => self.strings::<i32>(),
@@ -156,8 +158,7 @@ impl Column<'_> {
     }
 
     fn error(&self, field: &Field, got: &str) -> Error {
-        let text =
-            format!("column '{}': expected {}, got {got}", self.field.name(), self.field.data_type());
+        let text = format!("column '{}': expected {}, got {got}", self.field.name(), self.field.data_type());
         self.chunk.error_at(field.start as usize, text)
     }
 
@@ -289,9 +290,10 @@ impl Column<'_> {
                 })
             }
             DataType::FixedSizeBinary(width) => {
-                build!(FixedSizeBinaryBuilder::new(*width), |builder: &mut FixedSizeBinaryBuilder, bytes: &[u8]| {
-                    builder.append_value(bytes).ok()
-                })
+                build!(
+                    FixedSizeBinaryBuilder::new(*width),
+                    |builder: &mut FixedSizeBinaryBuilder, bytes: &[u8]| { builder.append_value(bytes).ok() }
+                )
             }
             other => Err(Error::internal(format!("column '{}' is {other}", self.field.name()))),
         }

@@ -118,7 +118,10 @@ mod tests {
             (&["9223372036854775808"], DataType::Utf8),
             (&["2013-01-01"], DataType::Date32),
             (&["2013-01-01 10:00:00", "2013-01-01"], seconds),
-            (&["2013-01-01T10:00:00.1", "2013-01-01T10:00:00.1234"], DataType::Timestamp(TimeUnit::Microsecond, None)),
+            (
+                &["2013-01-01T10:00:00.1", "2013-01-01T10:00:00.1234"],
+                DataType::Timestamp(TimeUnit::Microsecond, None),
+            ),
             (&["2013-01-01T10:00:00Z"], DataType::Timestamp(TimeUnit::Second, Some("UTC".into()))),
             (&["2013-01-01T10:00:00Z", "2013-01-01T10:00:00"], DataType::Utf8),
             (&["2013-13-01"], DataType::Utf8),

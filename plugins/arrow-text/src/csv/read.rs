@@ -14,6 +14,7 @@ use super::infer::Kinds;
 use crate::chunks::{Chunk, Chunks};
 use crate::options::{CsvOptions, InferRows, infer_rows};
 use crate::reader::{self, Input, Opened, Parse};
+use crate::types::Types;
 
 /// Opens a CSV file.
 ///
@@ -24,6 +25,7 @@ pub fn open(input: &Input<'_>) -> Result<Opened> {
     let options = CsvOptions::read(input.request.options, input.source.name())?;
     let rows = infer_rows(input.request.options)?;
     let expected = input.expected()?;
+    let types = Types::read(input.request.options)?;
     let mut begun = Begun::new(input, &options)?;
     let schema = match expected {
         Some(expected) => {
@@ -35,7 +37,7 @@ pub fn open(input: &Input<'_>) -> Result<Opened> {
             if rows == InferRows::All {
                 begun = Begun::new(input, &options)?;
             }
-            schema
+            types.apply(schema, false)?
         }
     };
     let schema = SchemaRef::new(schema);
@@ -90,7 +92,9 @@ impl Begun {
 
     fn no_header(&self, input: &Input<'_>) -> Error {
         let name = input.source.name();
-        Error::bad_data(format!("'{name}' has no record, expected at least one with the names of the columns"))
+        Error::bad_data(format!(
+            "'{name}' has no record, expected at least one with the names of the columns"
+        ))
     }
 
     /// Checks that the file has the columns of the expected schema.
@@ -136,7 +140,8 @@ impl Begun {
                 }
             })
         })?;
-        let fields = names.into_iter().zip(kinds).map(|(name, kinds)| Field::new(name, kinds.data_type(), true));
+        let fields =
+            names.into_iter().zip(kinds).map(|(name, kinds)| Field::new(name, kinds.data_type(), true));
         Ok(Schema::new(fields.collect::<Vec<_>>()))
     }
 }

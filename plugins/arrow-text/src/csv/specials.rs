@@ -98,7 +98,8 @@ mod tests {
                 let mut specials = Specials::new(&text, b',');
                 let mut at = 0;
                 while at < len {
-                    let expected = text[at..].iter().position(|b| b",\n\r".contains(b)).map_or(len, |n| at + n);
+                    let expected =
+                        text[at..].iter().position(|b| b",\n\r".contains(b)).map_or(len, |n| at + n);
                     assert_eq!(specials.next(at), expected, "{len} {at}");
                     at = expected + step;
                 }

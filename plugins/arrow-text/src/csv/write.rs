@@ -55,7 +55,10 @@ impl Format for CsvFormat {
             other => other,
         };
         let why = match flat {
-            DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_)
+            DataType::Binary
+            | DataType::LargeBinary
+            | DataType::BinaryView
+            | DataType::FixedSizeBinary(_)
                 if !self.0.hex =>
             {
                 "CSV has no binary values; pass binary=hex to write hexadecimal text"
@@ -69,7 +72,10 @@ impl Format for CsvFormat {
     }
 
     fn table_problem(&self, schema: &Schema) -> Option<String> {
-        schema.fields().is_empty().then(|| "a CSV file has at least one column, but the table has none".into())
+        schema
+            .fields()
+            .is_empty()
+            .then(|| "a CSV file has at least one column, but the table has none".into())
     }
 }
 
@@ -179,7 +185,11 @@ impl CsvFormat {
             // Only a null array has an empty text.
             return if text.is_empty() { Ok(()) } else { Err(self.is_null(column)) };
         }
-        if self.needs_quotes(text) { self.push_quoted(text, to) } else { to.extend_from_slice(text.as_bytes()) }
+        if self.needs_quotes(text) {
+            self.push_quoted(text, to)
+        } else {
+            to.extend_from_slice(text.as_bytes())
+        }
         Ok(())
     }
 
@@ -191,7 +201,8 @@ impl CsvFormat {
     }
 
     fn needs_quotes(&self, text: &str) -> bool {
-        let special = |byte: u8| byte == self.0.delimiter || byte == self.0.quote || byte == b'\n' || byte == b'\r';
+        let special =
+            |byte: u8| byte == self.0.delimiter || byte == self.0.quote || byte == b'\n' || byte == b'\r';
         text.bytes().any(special)
     }
 

@@ -139,7 +139,13 @@ impl StructDecoder {
     /// Adds the positions of the values of an object at `begin..end` of the tape. `set` gets the
     /// position of a field and the position of its value, and returns false if the field is
     /// repeated.
-    fn walk(&self, tape: &Tape<'_>, begin: u32, end: u32, mut set: impl FnMut(usize, u32) -> bool) -> Decoded<()> {
+    fn walk(
+        &self,
+        tape: &Tape<'_>,
+        begin: u32,
+        end: u32,
+        mut set: impl FnMut(usize, u32) -> bool,
+    ) -> Decoded<()> {
         let (mut at, mut guess) = (begin, 0);
         while at < end {
             let TapeElement::String(name) = tape.get(at) else {
@@ -147,8 +153,8 @@ impl StructDecoder {
             };
             let name = tape.get_string(name);
             let Some(position) = self.position(name, guess) else {
-                let text = "the field is not in the schema; if types are inferred, read more rows for it \
-                            (infer_rows) or pass a schema";
+                let text = "the field is not in the schema; if types are inferred, infer them from more rows \
+                            (infer_rows), or set its type with the option types";
                 return Err(in_column(name, ArrowError::JsonError(text.into())));
             };
             if !set(position, at + 1) {
@@ -190,7 +196,8 @@ impl ArrayDecoder for StructDecoder {
         let mut columns = Vec::with_capacity(self.needed.len());
         for (Needed { field, decoder }, values) in self.needed.iter_mut().zip(&values) {
             let column = decoder.decode(tape, values).map_err(|error| in_column(field.name(), error))?;
-            let is_null = |row: &usize| column.is_null(*row) && nulls.as_ref().is_none_or(|nulls| nulls.is_valid(*row));
+            let is_null =
+                |row: &usize| column.is_null(*row) && nulls.as_ref().is_none_or(|nulls| nulls.is_valid(*row));
             if !field.is_nullable() && column.null_count() > 0 && (0..pos.len()).any(|row| is_null(&row)) {
                 let text = format!("expected {}, got a null", field.data_type());
                 return Err(in_column(field.name(), ArrowError::JsonError(text)));
@@ -230,7 +237,8 @@ struct Values<T: ArrowPrimitiveType> {
 
 impl<T: ArrowPrimitiveType> ArrayDecoder for Values<T> {
     fn decode(&mut self, tape: &Tape<'_>, pos: &[u32]) -> Decoded<ArrayRef> {
-        let mut builder = PrimitiveBuilder::<T>::with_capacity(pos.len()).with_data_type(self.data_type.clone());
+        let mut builder =
+            PrimitiveBuilder::<T>::with_capacity(pos.len()).with_data_type(self.data_type.clone());
         for at in pos {
             let token = match tape.get(*at) {
                 TapeElement::Null => {
@@ -273,7 +281,9 @@ fn of_values(data_type: &DataType) -> Option<Decoder> {
     ) -> Option<Decoder> {
         Some(Box::new(Values::<T> { data_type: data_type.clone(), parse: Box::new(parse) }))
     }
-    fn text<T>(parse: impl Fn(&str) -> Option<T> + Send + 'static) -> impl Fn(Token<'_>) -> Option<T> + Send + 'static {
+    fn text<T>(
+        parse: impl Fn(&str) -> Option<T> + Send + 'static,
+    ) -> impl Fn(Token<'_>) -> Option<T> + Send + 'static {
         move |token| match token {
             Token::Text(text) => parse(text),
             Token::Number(_) => None,

@@ -5,9 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Fields};
-use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::csv::Kinds;
+use crate::types::Types;
 
 /// The type of the values that were seen so far.
 #[derive(Debug, Default)]
@@ -83,14 +84,15 @@ impl Type {
     }
 }
 
-/// Adds a record, which must be an object.
+/// Adds a record, which must be an object. Columns that have a type in `types` are not inferred.
 ///
 /// # Errors
 /// A description of the first value that is not JSON or that does not fit the type.
-pub fn add(record: &str, to: &mut Struct) -> Result<(), String> {
+pub fn add(record: &str, to: &mut Struct, types: &Types) -> Result<(), String> {
     let (mut path, mut conflict) = (Vec::new(), None);
     let mut deserializer = serde_json::Deserializer::from_str(record);
-    let seed = Object { seen: to, place: Place { path: &mut path, conflict: &mut conflict } };
+    let place = Place { path: &mut path, conflict: &mut conflict };
+    let seed = Object { seen: to, place, types: Some(types) };
     let added = deserializer.deserialize_map(seed).and_then(|()| deserializer.end());
     added.map_err(|error| {
         conflict.unwrap_or_else(|| {
@@ -130,16 +132,22 @@ impl Value<'_> {
         let merged = match (&mut *self.seen, new) {
             (Type::Unknown, new) => new,
             (Type::Boolean, Type::Boolean) => Type::Boolean,
-            (Type::Integer { negative, large }, Type::Integer { negative: more_negative, large: more_large }) => {
+            (
+                Type::Integer { negative, large },
+                Type::Integer { negative: more_negative, large: more_large },
+            ) => {
                 let (negative, large) = (*negative | more_negative, *large | more_large);
                 if negative && large {
-                    return Err(self.place.fail("no integer type stores all numbers; pass a schema"));
+                    return Err(self
+                        .place
+                        .fail("no integer type stores all numbers; set its type with the option types"));
                 }
                 Type::Integer { negative, large }
             }
             (Type::Integer { .. } | Type::Float, Type::Integer { .. } | Type::Float) => Type::Float,
             (seen, new) => {
-                let text = format!("{} follows {}; pass a schema", new.name(), seen.name());
+                let text =
+                    format!("{} follows {}; set its type with the option types", new.name(), seen.name());
                 return Err(self.place.fail(text));
             }
         };
@@ -196,7 +204,7 @@ impl<'de> Visitor<'de> for Value<'_> {
                 Ok(())
             }
             other => {
-                let text = format!("a text follows {}; pass a schema", other.name());
+                let text = format!("a text follows {}; set its type with the option types", other.name());
                 Err(self.place.fail(text))
             }
         }
@@ -207,7 +215,7 @@ impl<'de> Visitor<'de> for Value<'_> {
             *self.seen = Type::List(Box::default());
         }
         let Type::List(values) = &mut *self.seen else {
-            let text = format!("a list follows {}; pass a schema", self.seen.name());
+            let text = format!("a list follows {}; set its type with the option types", self.seen.name());
             return Err(self.place.fail(text));
         };
         while list.next_element_seed(Value { seen: values, place: self.place.reborrow() })?.is_some() {}
@@ -219,16 +227,18 @@ impl<'de> Visitor<'de> for Value<'_> {
             *self.seen = Type::Struct(Struct::default());
         }
         let Type::Struct(seen) = &mut *self.seen else {
-            let text = format!("an object follows {}; pass a schema", self.seen.name());
+            let text = format!("an object follows {}; set its type with the option types", self.seen.name());
             return Err(self.place.fail(text));
         };
-        Object { seen, place: self.place.reborrow() }.visit_map(map)
+        Object { seen, place: self.place.reborrow(), types: None }.visit_map(map)
     }
 }
 
 struct Object<'a> {
     seen: &'a mut Struct,
     place: Place<'a>,
+    /// The types of columns that are not inferred, if the object is a record.
+    types: Option<&'a Types>,
 }
 
 impl<'de> Visitor<'de> for Object<'_> {
@@ -239,9 +249,13 @@ impl<'de> Visitor<'de> for Object<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Self { seen, mut place } = self;
+        let Self { seen, mut place, types } = self;
         while let Some(name) = map.next_key::<String>()? {
             let position = seen.position(name.clone());
+            if types.is_some_and(|types| types.contains(&name)) {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            }
             place.path.push(name);
             let Some((_, of_field)) = seen.fields.get_mut(position) else {
                 return Err(A::Error::custom("a field was not found"));
@@ -259,7 +273,7 @@ mod tests {
 
     fn inferred(records: &[&str]) -> Result<Fields, String> {
         let mut seen = Struct::default();
-        records.iter().try_for_each(|record| add(record, &mut seen))?;
+        records.iter().try_for_each(|record| add(record, &mut seen, &Types::default()))?;
         Ok(seen.fields())
     }
 
@@ -286,7 +300,7 @@ mod tests {
     fn conflicts_name_the_column_and_errors_the_byte() {
         let conflict = |records: &[&str]| inferred(records).unwrap_err();
         let error = conflict(&[r#"{"a": {"b": 1}}"#, r#"{"a": {"b": "x"}}"#]);
-        assert_eq!(error, "column 'a.b': a text follows a number; pass a schema");
+        assert_eq!(error, "column 'a.b': a text follows a number; set its type with the option types");
         assert_eq!(conflict(&[r#"{"a": 1} x"#]), "byte 10: trailing characters");
         assert!(conflict(&["[1]"]).contains("expected an object"));
         let error = conflict(&[r#"{"a": -1}"#, r#"{"a": 18446744073709551615}"#]);

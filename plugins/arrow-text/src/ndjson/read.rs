@@ -17,6 +17,7 @@ use super::lines::{check_depth, records};
 use crate::chunks::Chunk;
 use crate::options::{InferRows, hex, infer_rows};
 use crate::reader::{self, Input, Opened, Parse};
+use crate::types::Types;
 
 /// The greatest number of characters of an error of arrow-json.
 const MAX_ERROR: usize = 300;
@@ -30,6 +31,7 @@ pub fn open(input: &Input<'_>) -> Result<Opened> {
     let rows = infer_rows(input.request.options)?;
     let hex = hex(input.request.options)?;
     let expected = input.expected()?;
+    let types = Types::read(input.request.options)?;
     let mut chunks = input.chunks(Box::new(NdjsonEnds::default()))?;
     let mut kept = VecDeque::new();
     let schema = match expected {
@@ -40,11 +42,13 @@ pub fn open(input: &Input<'_>) -> Result<Opened> {
             }
             let mut seen = Struct::default();
             kept.extend(chunks.next()?);
-            reader::infer(input, &mut chunks, &mut kept, rows, |chunk, wanted| add(chunk, wanted, &mut seen))?;
+            reader::infer(input, &mut chunks, &mut kept, rows, |chunk, wanted| {
+                add(chunk, wanted, &mut seen, &types)
+            })?;
             if rows == InferRows::All {
                 chunks = input.chunks(Box::new(NdjsonEnds::default()))?;
             }
-            Schema::new(seen.fields())
+            types.apply(Schema::new(seen.fields()), true)?
         }
     };
     check_types(schema.fields(), hex)?;
@@ -62,14 +66,14 @@ pub fn open(input: &Input<'_>) -> Result<Opened> {
 }
 
 /// Adds the types of at most `wanted` records. Returns their number.
-fn add(chunk: &Chunk, wanted: u64, seen: &mut Struct) -> Result<u64> {
+fn add(chunk: &Chunk, wanted: u64, seen: &mut Struct, types: &Types) -> Result<u64> {
     let mut rows = 0;
     for (start, line) in records(chunk.text()?) {
         if rows == wanted {
             break;
         }
         check_depth(chunk, start, line)?;
-        infer::add(line, seen).map_err(|what| chunk.error_at(start, what))?;
+        infer::add(line, seen, types).map_err(|what| chunk.error_at(start, what))?;
         rows += 1;
     }
     Ok(rows)
@@ -94,7 +98,9 @@ fn problem(data_type: &DataType, hex: bool) -> Option<&'static str> {
             Some("JSON has no binary values; pass binary=hex if they are hexadecimal text")
         }
         DataType::Struct(fields) => fields.iter().find_map(nested),
-        DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => nested(field),
+        DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => {
+            nested(field)
+        }
         DataType::ListView(field) | DataType::LargeListView(field) | DataType::Map(field, _) => nested(field),
         DataType::Dictionary(..) | DataType::Union(..) | DataType::RunEndEncoded(..) => {
             Some("NDJSON is not read with this type")

@@ -51,7 +51,8 @@ impl Format for NdjsonFormat {
     }
 
     fn table_problem(&self, schema: &Schema) -> Option<String> {
-        repeated(schema.fields()).map(|name| format!("two columns are called '{name}', but JSON has one field per name"))
+        repeated(schema.fields())
+            .map(|name| format!("two columns are called '{name}', but JSON has one field per name"))
     }
 }
 
@@ -72,7 +73,9 @@ fn problem(data_type: &DataType, hex: bool) -> Option<String> {
             Some(name) => Some(format!("two fields are called '{name}', but JSON has one field per name")),
             None => fields.iter().find_map(nested),
         },
-        DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => nested(field),
+        DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => {
+            nested(field)
+        }
         DataType::ListView(field) | DataType::LargeListView(field) | DataType::RunEndEncoded(_, field) => {
             nested(field)
         }
