@@ -25,8 +25,6 @@ pub trait RecordEnds: Send {
 /// Whole records of a text.
 #[derive(Clone)]
 pub struct Chunk {
-    /// The name of the source.
-    pub source: Arc<str>,
     /// The records. The last record of a text may have no line end.
     pub bytes: Arc<[u8]>,
     /// The position of the first record in `bytes`, which may begin with a header.
@@ -40,12 +38,12 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// An error about the byte at `at` of the chunk. The message begins with the name of the source
-    /// and the number of the line.
+    /// An error about the byte at `at` of the chunk. The message begins with the number of the line.
+    /// The host adds the name of the source.
     pub fn error_at(&self, at: usize, text: impl std::fmt::Display) -> Error {
         let before = self.bytes.get(..at.min(self.bytes.len())).unwrap_or_default();
         let line = self.first_line + count_lines(before);
-        let error = Error::bad_data(format!("'{}' line {line}: {text}", self.source));
+        let error = Error::bad_data(format!("line {line}: {text}"));
         if self.is_plain { error.with_offset(self.offset.saturating_add(at as u64)) } else { error }
     }
 
@@ -87,7 +85,6 @@ pub struct Chunks {
     first_line: u64,
     offset: u64,
     is_at_end: bool,
-    source: Arc<str>,
 }
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
@@ -97,19 +94,17 @@ impl Chunks {
     ///
     /// # Errors
     /// The error of the source. Bad data if the text is UTF-16 or UTF-32.
-    pub fn new(mut text: Text, name: &str, ends: Box<dyn RecordEnds>, sizes: Sizes) -> Result<Self> {
+    pub fn new(mut text: Text, ends: Box<dyn RecordEnds>, sizes: Sizes) -> Result<Self> {
         let mut rest = vec![0; BOM.len()];
         let n = text.read(&mut rest)?;
         rest.truncate(n);
         let is_at_end = n < BOM.len();
         if let [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, 0, 0xfe] = rest.as_slice() {
-            return Err(Error::bad_data(format!(
-                "'{name}' has the byte order mark of UTF-16 or UTF-32, expected UTF-8"
-            )));
+            return Err(Error::bad_data("the byte order mark is that of UTF-16 or UTF-32, expected UTF-8"));
         }
         let offset = if rest == BOM { rest.drain(..).len() as u64 } else { 0 };
         let bytes = sizes.first.min(sizes.most);
-        Ok(Self { text, ends, sizes, bytes, rest, first_line: 1, offset, is_at_end, source: name.into() })
+        Ok(Self { text, ends, sizes, bytes, rest, first_line: 1, offset, is_at_end })
     }
 
     /// The number of bytes that were read from the source, and the length of the source.
@@ -158,7 +153,6 @@ impl Chunks {
 
     fn chunk(&self, bytes: Vec<u8>) -> Chunk {
         Chunk {
-            source: self.source.clone(),
             bytes: bytes.into(),
             begin: 0,
             first_line: self.first_line,

@@ -19,7 +19,6 @@ const MAX_WINDOW_LOG: u32 = 27;
 pub struct Text {
     raw: RawReader,
     codec: Codec,
-    name: String,
 }
 
 enum Codec {
@@ -35,7 +34,6 @@ impl Text {
     /// # Errors
     /// The error of the source.
     pub fn open(source: Arc<Source>, compression: Option<Compression>) -> Result<Self> {
-        let name = source.name().to_string();
         let mut raw = RawReader { source, position: 0, head: Vec::new(), head_used: 0 };
         let compression = match compression {
             Some(compression) => compression,
@@ -46,7 +44,7 @@ impl Text {
             Compression::Gzip => Codec::Gzip(Box::new(MultiGzDecoder::new(Buffered::new(&raw)))),
             Compression::Zstd => Codec::Zstd(Box::new(Zstd::new(Buffered::new(&raw))?)),
         };
-        Ok(Self { raw, codec, name })
+        Ok(Self { raw, codec })
     }
 
     /// Whether the source is compressed. Offsets of the text are then not offsets of the source.
@@ -86,7 +84,7 @@ impl Text {
                     io::ErrorKind::UnexpectedEof => "the data ends too early".to_string(),
                     _ => error.to_string(),
                 };
-                Error::bad_data(format!("'{}' cannot be decompressed with {codec}: {what}", self.name))
+                Error::bad_data(format!("the bytes cannot be decompressed with {codec}: {what}"))
             })
         })
     }

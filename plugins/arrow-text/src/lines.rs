@@ -22,6 +22,16 @@ pub fn shortened(text: &str) -> String {
     }
 }
 
+/// The text without quotes, with U+FFFD instead of control characters. The end of a long text
+/// is left out.
+pub fn excerpt(text: &str) -> String {
+    let mut short: String = text.chars().take(SHOWN).collect();
+    if short.len() < text.len() {
+        short += "...";
+    }
+    short.replace(char::is_control, "\u{fffd}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -91,7 +91,7 @@ impl<'a> Input<'a> {
     pub fn chunks(&self, ends: Box<dyn RecordEnds>) -> Result<Chunks> {
         let compression = Compression::of_options(self.request.options)?;
         let text = Text::open(self.source.clone(), compression)?;
-        Chunks::new(text, self.source.name(), ends, self.sizes)
+        Chunks::new(text, ends, self.sizes)
     }
 
     /// The schema that the caller expects.
@@ -116,11 +116,10 @@ impl<'a> Input<'a> {
     pub fn check_repeatable(&self) -> Result<()> {
         match self.source.len() {
             Some(_) => Ok(()),
-            None => Err(Error::unsupported(format!(
-                "'{}' can be read only once, so types cannot be inferred from all rows; pass a number as \
+            None => Err(Error::unsupported(
+                "the input can be read only once, so types cannot be inferred from all rows; pass a number as \
                  infer_rows",
-                self.source.name()
-            ))),
+            )),
         }
     }
 }

@@ -29,7 +29,7 @@ pub fn open(input: &Input<'_>) -> Result<Opened> {
     let mut begun = Begun::new(input, &options)?;
     let schema = match expected {
         Some(expected) => {
-            begun.check_names(input, &options, &expected)?;
+            begun.check_names(&options, &expected)?;
             expected
         }
         None => {
@@ -90,25 +90,21 @@ impl Begun {
         Ok(Self { chunks, kept: VecDeque::new(), names: None })
     }
 
-    fn no_header(&self, input: &Input<'_>) -> Error {
-        let name = input.source.name();
-        Error::bad_data(format!(
-            "'{name}' has no record, expected at least one with the names of the columns"
-        ))
+    fn no_header() -> Error {
+        Error::bad_data("the file has no record, expected at least one with the names of the columns")
     }
 
     /// Checks that the file has the columns of the expected schema.
-    fn check_names(&self, input: &Input<'_>, options: &CsvOptions, expected: &Schema) -> Result<()> {
-        let name = input.source.name();
+    fn check_names(&self, options: &CsvOptions, expected: &Schema) -> Result<()> {
         let wanted: Vec<&str> = expected.fields().iter().map(|field| field.name().as_str()).collect();
         let names = match &self.names {
-            None if options.dialect.header => return Err(self.no_header(input)),
+            None if options.dialect.header => return Err(Self::no_header()),
             None => return Ok(()),
             Some(names) => names,
         };
         if names.len() != wanted.len() {
             return Err(Error::invalid_argument(format!(
-                "'{name}' has {} columns ({}), but the schema has {} ({})",
+                "the file has {} columns ({}), but the schema has {} ({})",
                 names.len(),
                 names.join(", "),
                 wanted.len(),
@@ -118,7 +114,7 @@ impl Begun {
         let differs = names.iter().zip(&wanted).enumerate().find(|(_, (got, wanted))| got != *wanted);
         match differs {
             Some((i, (got, wanted))) if options.dialect.header => Err(Error::invalid_argument(format!(
-                "column {} of '{name}' is '{got}', but '{wanted}' in the schema",
+                "column {} of the file is '{got}', but '{wanted}' in the schema",
                 i + 1
             ))),
             _ => Ok(()),
@@ -126,7 +122,7 @@ impl Begun {
     }
 
     fn infer(&mut self, input: &Input<'_>, options: &CsvOptions, rows: InferRows) -> Result<Schema> {
-        let names = self.names.clone().ok_or_else(|| self.no_header(input))?;
+        let names = self.names.clone().ok_or_else(Self::no_header)?;
         if rows == InferRows::All {
             input.check_repeatable()?;
         }

@@ -12,7 +12,7 @@ use arrow_json::reader::{ArrayDecoder, DecoderContext, DecoderFactory, Tape, Tap
 use arrow_schema::{ArrowError, DataType, FieldRef, Fields, SchemaRef, TimeUnit};
 use crossdock_arrays::Projection;
 
-use crate::lines::shortened;
+use crate::lines::{excerpt, shortened};
 use crate::values::{self, Zone};
 
 type Decoded<T> = Result<T, ArrowError>;
@@ -218,7 +218,11 @@ fn expected(tape: &Tape<'_>, at: u32, what: &str) -> ArrowError {
         return ArrowError::JsonError(format!("expected {what}"));
     };
     let got = text.strip_prefix("expected  got ").unwrap_or(&text);
-    ArrowError::JsonError(format!("expected {what}, got {}", shortened(got)))
+    let in_quotes = got.strip_prefix('"').and_then(|got| got.strip_suffix('"'));
+    ArrowError::JsonError(match (tape.get(at), in_quotes) {
+        (TapeElement::String(_), Some(got)) => format!("expected {what}, got {}", shortened(got)),
+        _ => format!("expected {what}, got {}", excerpt(got)),
+    })
 }
 
 /// A text or a number of the input.
