@@ -26,7 +26,7 @@ pub trait RecordEnds: Send {
 #[derive(Clone)]
 pub struct Chunk {
     /// The records. The last record of a text may have no line end.
-    pub bytes: Arc<[u8]>,
+    pub bytes: Arc<Vec<u8>>,
     /// The position of the first record in `bytes`, which may begin with a header.
     pub begin: usize,
     /// The number of the first line. The first line of a text is 1.

@@ -78,13 +78,17 @@ pub struct Dialect {
 
 /// The texts of nulls.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Nulls(Vec<String>);
+pub struct Nulls {
+    texts: Vec<String>,
+    /// The length of the longest text. Most fields are longer.
+    longest: usize,
+}
 
 impl Nulls {
     /// Whether an unquoted text means null.
     #[inline]
     pub fn contains(&self, text: &[u8]) -> bool {
-        self.0.iter().any(|null| null.as_bytes() == text)
+        text.len() <= self.longest && self.texts.iter().any(|null| null.as_bytes() == text)
     }
 }
 
@@ -227,7 +231,9 @@ impl CsvOptions {
             return Err(Error::invalid_argument("the option escape needs a quote, got quote=none"));
         }
         let nulls = options.get("null_values").unwrap_or_default();
-        let nulls = Nulls(nulls.split(',').map(str::to_string).collect());
+        let texts: Vec<_> = nulls.split(',').map(str::to_string).collect();
+        let longest = texts.iter().map(String::len).max().unwrap_or(0);
+        let nulls = Nulls { texts, longest };
         Ok(Self { dialect, nulls, hex: hex(options)? })
     }
 }

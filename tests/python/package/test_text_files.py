@@ -95,8 +95,10 @@ def assert_equal(expected, got):
 def on_device(request):
     """A session on each device."""
     if request.param == "cpu":
-        return request.getfixturevalue("session")
-    return cd.Session(request.getfixturevalue("cuda"))
+        yield request.getfixturevalue("session")
+    else:
+        with cd.Session(request.getfixturevalue("cuda")) as session:
+            yield session
 
 
 @pytest.mark.parametrize("rows", SIZES)
@@ -114,7 +116,7 @@ def test_all_types_round_trip(on_device, tmp_path, extension, rows):
         return
     got = on_device.read(path, types=names_of(types), binary="hex")
     assert got.device == on_device.device
-    assert_equal(table, pa.table(got.move_to("cpu") if got.device != "cpu" else got))
+    assert_equal(table, pa.table(got.to("cpu") if got.device != "cpu" else got))
 
 
 def test_null_columns_round_trip(session, tmp_path):

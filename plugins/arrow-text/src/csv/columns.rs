@@ -25,12 +25,8 @@ pub struct Column<'a> {
     pub chunk: &'a Chunk,
     /// The text of the chunk.
     pub text: &'a str,
-    /// The fields of all columns, row by row.
+    /// The fields of this column.
     pub fields: &'a [Field],
-    /// The number of columns in `fields`, at least 1.
-    pub stride: usize,
-    /// The position of this column among them.
-    pub index: usize,
     /// The name and the type of the column.
     pub field: &'a FieldRef,
     /// The options of the file.
@@ -74,14 +70,14 @@ impl Column<'_> {
                 self.each(false, |text| text.is_none().then_some(()))?;
                 Ok(Arc::new(NullArray::new(self.rows())))
             }
-            DataType::Int8 => self.primitive::<Int8Type>(Int8Type::parse),
-            DataType::Int16 => self.primitive::<Int16Type>(Int16Type::parse),
-            DataType::Int32 => self.primitive::<Int32Type>(Int32Type::parse),
-            DataType::Int64 => self.primitive::<Int64Type>(Int64Type::parse),
-            DataType::UInt8 => self.primitive::<UInt8Type>(UInt8Type::parse),
-            DataType::UInt16 => self.primitive::<UInt16Type>(UInt16Type::parse),
-            DataType::UInt32 => self.primitive::<UInt32Type>(UInt32Type::parse),
-            DataType::UInt64 => self.primitive::<UInt64Type>(UInt64Type::parse),
+            DataType::Int8 => self.primitive::<Int8Type>(values::integer::<Int8Type>),
+            DataType::Int16 => self.primitive::<Int16Type>(values::integer::<Int16Type>),
+            DataType::Int32 => self.primitive::<Int32Type>(values::integer::<Int32Type>),
+            DataType::Int64 => self.primitive::<Int64Type>(values::integer::<Int64Type>),
+            DataType::UInt8 => self.primitive::<UInt8Type>(values::integer::<UInt8Type>),
+            DataType::UInt16 => self.primitive::<UInt16Type>(values::integer::<UInt16Type>),
+            DataType::UInt32 => self.primitive::<UInt32Type>(values::integer::<UInt32Type>),
+            DataType::UInt64 => self.primitive::<UInt64Type>(values::integer::<UInt64Type>),
             DataType::Float16 => self.primitive::<Float16Type>(Float16Type::parse),
             DataType::Float32 => self.primitive::<Float32Type>(Float32Type::parse),
             DataType::Float64 => self.primitive::<Float64Type>(Float64Type::parse),
@@ -122,7 +118,7 @@ impl Column<'_> {
     }
 
     fn rows(&self) -> usize {
-        self.fields.len() / self.stride
+        self.fields.len()
     }
 
     /// Calls `read` with each text, or with `None` for a null. Quoted texts are not null if
@@ -131,7 +127,7 @@ impl Column<'_> {
     fn each(&self, is_text: bool, mut read: impl FnMut(Option<&str>) -> Option<()>) -> Result<()> {
         let mut unescaped = Vec::new();
         let is_nullable = self.field.is_nullable();
-        for field in self.fields.iter().skip(self.index).step_by(self.stride) {
+        for field in self.fields {
             let text = self.text.get(field.range()).unwrap_or_default();
             let is_null = !(is_text && field.is_quoted()) && self.options.nulls.contains(text.as_bytes());
             if is_null {
@@ -218,8 +214,7 @@ impl Column<'_> {
     }
 
     fn strings<O: OffsetSizeTrait>(&self) -> Result<ArrayRef> {
-        let fields = self.fields.iter().skip(self.index).step_by(self.stride);
-        let bytes = fields.map(|field| field.range().len()).sum();
+        let bytes = self.fields.iter().map(|field| field.range().len()).sum();
         let mut builder = GenericStringBuilder::<O>::with_capacity(self.rows(), bytes);
         self.each(true, |text| {
             builder.append_option(text);

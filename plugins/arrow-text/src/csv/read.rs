@@ -44,7 +44,14 @@ pub fn open(input: &Input<'_>) -> Result<Opened> {
     let projection = input.projection(&schema);
     let is_needed = |i: usize| projection.as_ref().is_none_or(|projection| projection.get(i).is_some());
     let all = schema.fields().iter().enumerate();
-    let needed: Vec<bool> = all.clone().map(|(i, _)| is_needed(i)).collect();
+    let mut n_needed = 0;
+    let position = |(i, _)| {
+        is_needed(i).then(|| {
+            n_needed += 1;
+            n_needed - 1
+        })
+    };
+    let needed = all.clone().map(position).collect();
     let fields: Fields = all.filter(|(i, _)| is_needed(*i)).map(|(_, field)| field.clone()).collect();
     fields.iter().try_for_each(|field| check_type(field, &options))?;
     let projected = SchemaRef::new(Schema::new(fields).with_metadata(schema.metadata().clone()));
@@ -195,8 +202,8 @@ struct Parser {
     options: CsvOptions,
     /// The columns of the file.
     all: SchemaRef,
-    /// For each column of the file whether it is needed.
-    needed: Vec<bool>,
+    /// For each column of the file its position among the needed columns.
+    needed: Vec<Option<usize>>,
     /// The needed columns.
     schema: SchemaRef,
 }
@@ -206,29 +213,19 @@ impl Parse for Parser {
         let text = chunk.text()?;
         let columns = self.schema.fields();
         let n_columns = self.all.fields().len();
-        let mut fields: Vec<CsvField> = Vec::new();
-        let rows = if columns.len() == n_columns {
-            walk(chunk, text, &self.options, n_columns, u64::MAX, |_, field| fields.push(field))?
-        } else {
-            walk(chunk, text, &self.options, n_columns, u64::MAX, |i, field| {
-                if self.needed.get(i) == Some(&true) {
-                    fields.push(field);
-                }
-            })?
+        let mut fields: Vec<Vec<CsvField>> = vec![Vec::new(); columns.len()];
+        let rows = walk(chunk, text, &self.options, n_columns, u64::MAX, |i, field| {
+            // Fields beyond the last column are an error, which `walk` returns.
+            if let Some(Some(column)) = self.needed.get(i)
+                && let Some(fields) = fields.get_mut(*column)
+            {
+                fields.push(field);
+            }
+        })?;
+        let build = |(field, fields): (&FieldRef, &Vec<CsvField>)| {
+            Column { chunk, text, fields, field, options: &self.options }.build()
         };
-        let build = |(index, field): (usize, &FieldRef)| {
-            let column = Column {
-                chunk,
-                text,
-                fields: &fields,
-                stride: columns.len(),
-                index,
-                field,
-                options: &self.options,
-            };
-            column.build()
-        };
-        let arrays = columns.iter().enumerate().map(build).collect::<Result<Vec<_>>>()?;
+        let arrays = columns.iter().zip(&fields).map(build).collect::<Result<Vec<_>>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows as usize));
         let batch = RecordBatch::try_new_with_options(self.schema.clone(), arrays, &options);
         batch.map_err(|error| Error::internal(format!("cannot build a batch: {error}")))
