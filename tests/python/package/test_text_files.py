@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.json as paj
 import pytest
+from csv_plugin import built_csv_plugin
 
 UTC = datetime.timezone.utc
 MOMENT = datetime.datetime(2013, 1, 1, 10, 30, 15, 123456)
@@ -223,6 +224,18 @@ def test_extensions_choose_the_format_and_the_compression(session, tmp_path, ext
     expected = {"csv": b"a,b\n1,x\n2,\n", "tsv": b"a\tb\n1\tx\n2\t\n"}
     assert text[suffix](data) == expected.get(extension, b'{"a":1,"b":"x"}\n{"a":2,"b":null}\n')
     assert_equal(table, pa.table(session.read(path)))
+
+
+def test_a_given_plugin_with_a_format_of_the_same_name_has_precedence(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("a\n1\n")
+    assert cd.Session().read(path, infer_rows=1).num_rows == 1
+    session = cd.Session(plugins=[built_csv_plugin(tmp_path)])
+    for format in (None, "csv"):
+        with pytest.raises(cd.UsageError, match="csv has no option 'infer_rows'"):
+            session.read(path, format, infer_rows=1)
+        assert session.read(io.BytesIO(b"a\n1\n"), "csv").num_rows == 1
+    assert session.read(path, "arrow-text", infer_rows=1).num_rows == 1
 
 
 def test_compressed_bytes_are_recognised_without_a_name(session):

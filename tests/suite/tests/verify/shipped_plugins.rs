@@ -79,6 +79,19 @@ fn tensors_plugin_passes_every_case() {
     let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verify/sample.npz");
     let samples = ["--sample", &tensors, "--sample", &array, "--sample", archive.to_str().unwrap()];
     assert_passes_with(&built_file("libcrossdock_tensors_plugin.so"), &samples, &["hostile.samples"], &run);
+fn arrow_text_plugin_passes_every_case() {
+    let folder = tempfile::tempdir().unwrap();
+    let csv =
+        sample(folder.path(), "sample.csv", "name,when,n\n\"a, b\",2024-02-29,1\n,,\nlast,1970-01-01,-5\n");
+    let json = "{\"a\":1,\"l\":[{\"x\":\"t\"}],\"t\":\"2024-02-29T10:00:00Z\"}\n{\"a\":null,\"l\":[]}\n";
+    let json = sample(folder.path(), "sample.ndjson", json);
+    let run = ["hostile.samples", "hostile.bytes", "calls.cancelled_midway"];
+    assert_passes_with(
+        &built_file("libcrossdock_arrow_text_plugin.so"),
+        &["--sample", &csv, "--sample", &json],
+        &["hostile.samples"],
+        &run,
+    );
 }
 
 /// The cases that must run for plugins with encodings.
