@@ -83,7 +83,10 @@ impl Candidate {
         let checked = self.loader.check()?;
         match &self.metadata {
             Ok(chosen) if chosen != checked.metadata() => Err(Refusal::Changed.into_refused(self.label())),
-            _ => checked.load(),
+            _ => {
+                let is_installed = matches!(self.origin, Origin::BesideExecutable | Origin::Installed);
+                Ok(Loaded { is_installed, ..checked.load()? })
+            }
         }
     }
 }

@@ -141,6 +141,12 @@ impl Plugin {
         &self.loaded.metadata.name
     }
 
+    /// Whether the plugin is beside the executable or was installed with the library. A plugin that
+    /// the user chose has precedence over it.
+    pub(crate) fn is_installed(&self) -> bool {
+        self.loaded.is_installed
+    }
+
     /// The metadata that was read from the plugin's file before it was loaded.
     pub fn metadata(&self) -> &Metadata {
         &self.loaded.metadata

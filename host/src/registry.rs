@@ -253,13 +253,11 @@ impl<'a> Registry<'a> {
             Some(name) => self.named(name, way, way.option())?,
             None => self.formats(way).collect(),
         };
-        let mut bytes: Vec<Choice> = Vec::new();
-        for choice in all.into_iter().filter(|c| c.format.bytes) {
-            // If several plugins have a format of this name, the first plugin has precedence.
-            if bytes.iter().all(|c| c.format.name != choice.format.name) {
-                bytes.push(choice);
-            }
-        }
+        let mut bytes: Vec<_> = all.into_iter().filter(|c| c.format.bytes).collect();
+        // A plugin that the user chose has precedence over an installed one with the same format.
+        let chosen = bytes.iter().filter(|c| !c.plugin.is_installed());
+        let chosen: Vec<_> = chosen.map(|c| c.format.name.clone()).collect();
+        bytes.retain(|c| !c.plugin.is_installed() || !chosen.contains(&c.format.name));
         // If a format has exactly this name, the other formats of its plugin are not considered.
         if let Some(name) = wanted
             && bytes.iter().any(|c| c.format.name == name)

@@ -100,7 +100,9 @@ impl Checked {
         let Self { label, metadata, code } = self;
         let loaded = code.load(&label).and_then(|code| code.0.map_or(Ok(()), check_mapped).map(|()| code));
         match loaded {
-            Ok((entry, isolated, first_run)) => Ok(Loaded { label, metadata, entry, isolated, first_run }),
+            Ok((entry, isolated, first_run)) => {
+                Ok(Loaded { label, metadata, is_installed: false, entry, isolated, first_run })
+            }
             Err(reason) => Err(reason.into_refused(label)),
         }
     }

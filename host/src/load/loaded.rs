@@ -15,6 +15,9 @@ pub struct Loaded {
     pub label: String,
     /// The metadata of the plugin's file.
     pub metadata: Arc<Metadata>,
+    /// Whether the plugin was found beside the executable or was installed with the library, so
+    /// that the user did not choose it.
+    pub(crate) is_installed: bool,
     /// The plugin's functions, if its code is in this process.
     pub entry: Option<&'static abi::PluginEntry>,
     /// The plugin's process, if the plugin is isolated.

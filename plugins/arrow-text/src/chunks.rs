@@ -38,8 +38,8 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// An error about the byte at `at` of the chunk. The message begins with the number of the line.
-    /// The host adds the name of the source.
+    /// An error about the byte at `at` of the chunk. The message begins with the number of the
+    /// line. The host adds the name of the source.
     pub fn error_at(&self, at: usize, text: impl std::fmt::Display) -> Error {
         let before = self.bytes.get(..at.min(self.bytes.len())).unwrap_or_default();
         let line = self.first_line + count_lines(before);

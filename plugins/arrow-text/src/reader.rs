@@ -23,8 +23,10 @@ const FIRST_BYTES: usize = 64 << 10;
 const CHUNK_BYTES: usize = 2 << 20;
 /// The greatest size of a record.
 const RECORD_BYTES: usize = 64 << 20;
-/// A chunk, its fields and its batch have at most this multiple of the chunk's bytes.
-const COPIES: u64 = 8;
+/// A chunk, its fields and its batch rarely need more than this multiple of the chunk's bytes.
+const COPIES: u64 = 16;
+/// The part of the memory that a record may have.
+const RECORD_PART: u64 = 8;
 
 /// Parses chunks.
 pub trait Parse: Send + Sync {
@@ -79,7 +81,7 @@ impl<'a> Input<'a> {
             wanted => bytes(wanted).clamp(4 << 10, RECORD_BYTES),
         };
         let most = wanted.min(bytes(limit / in_flight).max(4 << 10));
-        let record = RECORD_BYTES.min(bytes(limit / COPIES)).clamp(most, MAX_BYTES);
+        let record = RECORD_BYTES.min(bytes(limit / RECORD_PART)).clamp(most, MAX_BYTES);
         let sizes = Sizes { first: FIRST_BYTES.min(most), most, record };
         Self { source: Arc::new(source), call, request, sizes }
     }

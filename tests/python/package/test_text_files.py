@@ -384,6 +384,7 @@ BAD = {
     "JSON conflict": ("ndjson", '{"a":1}\n{"a":"x"}\n', {}, "line 2: column 'a': a text follows a number; set its type"),
     "JSON syntax": ("ndjson", '{"a":1}\n{"a":\n', {}, "line 2: byte 5: EOF while parsing a value"),
     "JSON lines": ("ndjson", '{"a":1}{"a":2}\n', {"infer_rows": 1}, "line 1: byte 8: trailing characters"),
+    "many columns": ("csv", "," * 100_000, {}, "line 1: the record has 100001 fields, expected at most 100000"),
     "late field": ("ndjson", '{"a":1}\n{"a":1,"b":2}\n', {"infer_rows": 1}, "line 2: column 'b': the field is not in the"),
     "late lines": ("ndjson", '{"a":1}\n{"a":1}{"a":2}\n', {"infer_rows": 1}, "line 2: expected one object per line"),
     "late end": ("ndjson", '{"a":1}\n{"a":1\n', {"infer_rows": 1}, "line 2: the object is not complete"),

@@ -11,6 +11,7 @@ use super::columns::{Column, check_type};
 use super::ends::CsvEnds;
 use super::fields::{self, Field as CsvField, Records, Violation};
 use super::infer::Kinds;
+use crate::MAX_COLUMNS;
 use crate::chunks::{Chunk, Chunks};
 use crate::options::{CsvOptions, InferRows, infer_rows};
 use crate::reader::{self, Input, Opened, Parse};
@@ -82,9 +83,18 @@ impl Begun {
             let text = chunk.text()?;
             let mut names = Vec::new();
             let mut records = Records::new(text.as_bytes(), 0, &options.dialect, false);
-            let record = records.next(|_, field| names.push(text_of(text, field, options)));
-            if record.map_err(|violation| explain(&chunk, violation, 0))?.is_none() {
-                continue;
+            let record = records.next(|i, field| {
+                if i < MAX_COLUMNS {
+                    names.push(text_of(text, field, options));
+                }
+            });
+            match record.map_err(|violation| explain(&chunk, violation, 0))? {
+                None => continue,
+                Some((at, got)) if got > MAX_COLUMNS => {
+                    let text = format!("the record has {got} fields, expected at most {MAX_COLUMNS}");
+                    return Err(chunk.error_at(at, text));
+                }
+                Some(_) => {}
             }
             if options.dialect.header {
                 chunk.begin = records.position();

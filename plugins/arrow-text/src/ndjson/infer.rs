@@ -7,6 +7,7 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, Fields};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use crate::MAX_COLUMNS;
 use crate::csv::Kinds;
 use crate::types::Types;
 
@@ -48,13 +49,18 @@ impl Struct {
         self.fields.iter().map(|(name, seen)| Arc::new(Field::new(name, seen.data_type(), true))).collect()
     }
 
-    fn position(&mut self, name: String) -> usize {
-        let next = self.fields.len();
-        let position = *self.positions.entry(name.clone()).or_insert(next);
-        if position == next {
-            self.fields.push((name, Type::Unknown));
+    /// The position of a field, which is added if it is new. `None` if there are too many fields.
+    fn position(&mut self, name: &str) -> Option<usize> {
+        if let Some(position) = self.positions.get(name) {
+            return Some(*position);
         }
-        position
+        let next = self.fields.len();
+        if next == MAX_COLUMNS {
+            return None;
+        }
+        self.positions.insert(name.to_string(), next);
+        self.fields.push((name.to_string(), Type::Unknown));
+        Some(next)
     }
 }
 
@@ -251,7 +257,9 @@ impl<'de> Visitor<'de> for Object<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let Self { seen, mut place, types } = self;
         while let Some(name) = map.next_key::<String>()? {
-            let position = seen.position(name.clone());
+            let Some(position) = seen.position(&name) else {
+                return Err(place.fail(format_args!("the object has more than {MAX_COLUMNS} fields")));
+            };
             if types.is_some_and(|types| types.contains(&name)) {
                 map.next_value::<IgnoredAny>()?;
                 continue;

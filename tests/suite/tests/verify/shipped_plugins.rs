@@ -79,6 +79,9 @@ fn tensors_plugin_passes_every_case() {
     let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verify/sample.npz");
     let samples = ["--sample", &tensors, "--sample", &array, "--sample", archive.to_str().unwrap()];
     assert_passes_with(&built_file("libcrossdock_tensors_plugin.so"), &samples, &["hostile.samples"], &run);
+}
+
+#[test]
 fn arrow_text_plugin_passes_every_case() {
     let folder = tempfile::tempdir().unwrap();
     let csv =

@@ -68,7 +68,15 @@ fn every_failed_plugin_allocation_is_an_error_without_leaks() {
             stderr.contains("allocations were requested"),
             "{step}: the build does not count allocations: {stderr}"
         );
+        let requested = stderr
+            .split(" allocations were requested")
+            .next()
+            .and_then(|before| before.lines().last().and_then(|count| count.parse::<u32>().ok()));
         match out.status.code() {
+            // The plugin was refused when it was created, and another plugin has this format.
+            Some(0) if requested.is_some_and(|requested| requested >= step) => {
+                std::fs::remove_file(&output).unwrap();
+            }
             Some(0) => {
                 assert!(step > 15, "only {step} allocations");
                 return;
