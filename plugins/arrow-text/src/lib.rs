@@ -41,10 +41,6 @@ pub const CSV: &str = "csv";
 /// The name of the format NDJSON.
 pub const NDJSON: &str = "ndjson";
 
-/// The greatest number of columns of a file, and of fields of an object. A file with more is
-/// probably not a table, and their names could need more memory than the session has.
-const MAX_COLUMNS: usize = 100_000;
-
 /// The plugin: an importer and an exporter of both formats.
 pub struct ArrowText {
     host: Host,

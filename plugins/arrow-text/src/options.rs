@@ -5,6 +5,10 @@ use crossdock_plugin_api::{Error, Format, Options, Result};
 /// The number of rows from which types are inferred by default.
 const DEFAULT_INFER_ROWS: u64 = 10_000;
 
+/// The greatest number of columns of a file, and of fields of an object. A file with more is
+/// probably not a table, and their names could need more memory than the session has.
+pub const MAX_COLUMNS: usize = 100_000;
+
 /// How a text is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]

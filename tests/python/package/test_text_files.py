@@ -15,7 +15,7 @@ import pyarrow.json as paj
 import pytest
 from csv_plugin import built_csv_plugin
 
-UTC = datetime.timezone.utc
+UTC = datetime.UTC
 MOMENT = datetime.datetime(2013, 1, 1, 10, 30, 15, 123456)
 
 # Values of each type that CSV and NDJSON store, and the name of the type in the option `types`.
@@ -220,7 +220,11 @@ def test_extensions_choose_the_format_and_the_compression(session, tmp_path, ext
     session.write(table, path)
     data = path.read_bytes()
     assert data[:4] == {"": data[:4], ".gz": b"\x1f\x8b" + data[2:4], ".zst": b"\x28\xb5\x2f\xfd"}[suffix]
-    text = {"": bytes, ".gz": gzip.decompress, ".zst": lambda data: pa.CompressedInputStream(io.BytesIO(data), "zstd").read()}
+    text = {
+        "": bytes,
+        ".gz": gzip.decompress,
+        ".zst": lambda data: pa.CompressedInputStream(io.BytesIO(data), "zstd").read(),
+    }
     expected = {"csv": b"a,b\n1,x\n2,\n", "tsv": b"a\tb\n1\tx\n2\t\n"}
     assert text[suffix](data) == expected.get(extension, b'{"a":1,"b":"x"}\n{"a":2,"b":null}\n')
     assert_equal(table, pa.table(session.read(path)))
@@ -314,7 +318,11 @@ def test_invalid_options_are_named(session, format, option, message):
         ("csv", {"a": [1], "b": [[1]]}, "column 'b' is List.*CSV has no nested values"),
         ("csv", {"a": [1], "b": [datetime.timedelta(1)]}, "column 'b' is Duration"),
         ("ndjson", {"a": [1], "b": [{"x": [b"x"]}]}, "column 'b' is Struct.*JSON has no binary values"),
-        ("ndjson", {"a": [1], "b": pa.array([[(1, 2)]], pa.map_(pa.int8(), pa.int8()))}, "column 'b' is Map.*only texts"),
+        (
+            "ndjson",
+            {"a": [1], "b": pa.array([[(1, 2)]], pa.map_(pa.int8(), pa.int8()))},
+            "column 'b' is Map.*only texts",
+        ),
         ("ndjson", {"a": [1], "b": [datetime.timedelta(1)]}, "column 'b' is Duration"),
     ],
 )
@@ -363,7 +371,12 @@ BAD = {
     "UTF-16": ("csv", "a,b\n1,2\n".encode("utf-16"), {}, "byte order mark is that of UTF-16"),
     "NUL": ("csv", "a\n1\0\n", {"types": "a=Int8"}, r'expected Int8, got "1\\0"'),
     "empty": ("csv", "", {}, "has no record, expected at least one with the names"),
-    "truncated gzip": ("csv", gzip.compress(b"a\n" + b"1\n" * 999)[:-9], {}, "decompressed with gzip: the data ends too early"),
+    "truncated gzip": (
+        "csv",
+        gzip.compress(b"a\n" + b"1\n" * 999)[:-9],
+        {},
+        "decompressed with gzip: the data ends too early",
+    ),
     "damaged gzip": ("csv", b"\x1f\x8b\x08" + b"\x77" * 99, {}, "cannot be decompressed with gzip"),
     "truncated zstd": (
         "csv",
@@ -372,7 +385,12 @@ BAD = {
         "decompressed with Zstandard: the data ends too early",
     ),
     "damaged zstd": ("csv", b"\x28\xb5\x2f\xfd" + b"\xff" * 99, {}, "cannot be decompressed with Zstandard"),
-    "JSON type": ("ndjson", '{"a":1}\n{"a":"x"}\n', {"types": "a=Int64"}, "line 2: column 'a': expected Int64, got \"x\""),
+    "JSON type": (
+        "ndjson",
+        '{"a":1}\n{"a":"x"}\n',
+        {"types": "a=Int64"},
+        "line 2: column 'a': expected Int64, got \"x\"",
+    ),
     "JSON fraction": ("ndjson", '{"a":1.5}\n', {"types": "a=Int64"}, "line 1: column 'a': expected Int64, got 1.5"),
     "JSON object": ("ndjson", '{"a":1}\n[1]\n', {}, "line 2: .*expected an object"),
     "JSON nested": (
@@ -381,15 +399,30 @@ BAD = {
         {"types": 'a=Struct("b": List(Int64))'},
         "line 2: column 'a.b': expected Int64, got \"x\"",
     ),
-    "JSON conflict": ("ndjson", '{"a":1}\n{"a":"x"}\n', {}, "line 2: column 'a': a text follows a number; set its type"),
+    "JSON conflict": (
+        "ndjson",
+        '{"a":1}\n{"a":"x"}\n',
+        {},
+        "line 2: column 'a': a text follows a number; set its type",
+    ),
     "JSON syntax": ("ndjson", '{"a":1}\n{"a":\n', {}, "line 2: byte 5: EOF while parsing a value"),
     "JSON lines": ("ndjson", '{"a":1}{"a":2}\n', {"infer_rows": 1}, "line 1: byte 8: trailing characters"),
     "many columns": ("csv", "," * 100_000, {}, "line 1: the record has 100001 fields, expected at most 100000"),
-    "late field": ("ndjson", '{"a":1}\n{"a":1,"b":2}\n', {"infer_rows": 1}, "line 2: column 'b': the field is not in the"),
+    "late field": (
+        "ndjson",
+        '{"a":1}\n{"a":1,"b":2}\n',
+        {"infer_rows": 1},
+        "line 2: column 'b': the field is not in the",
+    ),
     "late lines": ("ndjson", '{"a":1}\n{"a":1}{"a":2}\n', {"infer_rows": 1}, "line 2: expected one object per line"),
     "late end": ("ndjson", '{"a":1}\n{"a":1\n', {"infer_rows": 1}, "line 2: the object is not complete"),
     "late type": ("ndjson", '{"a":"x"}\n{"a":[1]}\n', {"infer_rows": 1}, "line 2: column 'a': expected string"),
-    "repeated field": ("ndjson", '{"a":1,"a":2}\n', {"types": "a=Int64"}, "line 1: column 'a': the object has this field twice"),
+    "repeated field": (
+        "ndjson",
+        '{"a":1,"a":2}\n',
+        {"types": "a=Int64"},
+        "line 1: column 'a': the object has this field twice",
+    ),
     "deep nesting": ("ndjson", '{"a":' + "[" * 100_000 + "\n", {"types": "a=Utf8"}, "line 1: more than 64 levels"),
     "JSON UTF-8": ("ndjson", b'{"a":"\xff"}\n', {}, "line 1: byte 7 is 0xff, expected UTF-8"),
 }

@@ -11,9 +11,8 @@ use super::columns::{Column, check_type};
 use super::ends::CsvEnds;
 use super::fields::{self, Field as CsvField, Records, Violation};
 use super::infer::Kinds;
-use crate::MAX_COLUMNS;
 use crate::chunks::{Chunk, Chunks};
-use crate::options::{CsvOptions, InferRows, infer_rows};
+use crate::options::{CsvOptions, InferRows, MAX_COLUMNS, infer_rows};
 use crate::reader::{self, Input, Opened, Parse};
 use crate::types::Types;
 

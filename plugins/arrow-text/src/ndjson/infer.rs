@@ -7,8 +7,8 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, Fields};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::MAX_COLUMNS;
 use crate::csv::Kinds;
+use crate::options::MAX_COLUMNS;
 use crate::types::Types;
 
 /// The type of the values that were seen so far.
