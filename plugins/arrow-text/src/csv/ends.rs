@@ -5,6 +5,9 @@ use memchr::{memchr, memchr2, memrchr, memrchr2};
 use crate::chunks::RecordEnds;
 use crate::options::Dialect;
 
+/// The greatest number of parts that are kept.
+const MAX_PARTS: usize = 4096;
+
 /// Finds line ends that are not in quotes.
 pub struct CsvEnds {
     dialect: Dialect,
@@ -12,9 +15,11 @@ pub struct CsvEnds {
     at: usize,
     /// The end of the last record that ends with a line feed.
     end: usize,
-    /// The start of the current line. A carriage return ends a line too, but only a line feed ends
-    /// a chunk.
+    /// The start of the last line in the searched parts, if there are comments. A carriage return
+    /// ends a line too, but only a line feed ends a chunk.
     line: usize,
+    /// The parts outside of quotes in which line ends were not searched.
+    plain: Vec<(usize, usize)>,
     /// The quote that is open at `at`.
     open_quote: Option<usize>,
 }
@@ -22,43 +27,62 @@ pub struct CsvEnds {
 impl CsvEnds {
     /// Begins with an empty text.
     pub fn new(dialect: Dialect) -> Self {
-        Self { dialect, at: 0, end: 0, line: 0, open_quote: None }
+        Self { dialect, at: 0, end: 0, line: 0, plain: Vec::new(), open_quote: None }
     }
 
     /// Searches text outside of quotes. Returns false at the end of the text.
     fn skip_plain(&mut self, text: &[u8], quote: u8) -> bool {
         let rest = text.get(self.at..).unwrap_or_default();
         let found = memchr(quote, rest);
-        let plain = rest.get(..found.unwrap_or(rest.len())).unwrap_or(rest);
-        if let Some(line_feed) = memrchr(b'\n', plain) {
-            self.end = self.at + line_feed + 1;
+        let end = self.at + found.unwrap_or(rest.len());
+        if self.plain.len() == MAX_PARTS {
+            self.find_last_end(text);
         }
-        if let Some(line_end) = memrchr2(b'\n', b'\r', plain) {
-            self.line = self.at + line_end + 1;
-        }
-        let Some(found) = found else {
-            self.at = text.len();
+        self.plain.push((self.at, end));
+        self.at = end;
+        if found.is_none() {
             return false;
-        };
-        let quote_at = self.at + found;
-        if self.dialect.comment.is_some() && text.get(self.line).copied() == self.dialect.comment {
-            // The quote belongs to a comment, which ends with the line.
-            let rest = text.get(quote_at..).unwrap_or_default();
-            let Some(line_end) = memchr2(b'\n', b'\r', rest) else {
-                self.at = quote_at;
-                return false;
-            };
-            self.at = quote_at + line_end + 1;
-            self.line = self.at;
-            if rest.get(line_end) == Some(&b'\n') {
-                self.end = self.at;
-            }
-            return true;
         }
-        let is_after_delimiter = quote_at > 0 && text.get(quote_at - 1) == Some(&self.dialect.delimiter);
-        self.open_quote = (quote_at == self.line || is_after_delimiter).then_some(quote_at);
-        self.at = quote_at + 1;
+        if let Some(comment) = self.dialect.comment {
+            self.find_last_end(text);
+            if text.get(self.line) == Some(&comment) {
+                return self.skip_comment(text);
+            }
+        }
+        let before = end.checked_sub(1).and_then(|before| text.get(before));
+        let opens =
+            before.is_none_or(|byte| *byte == self.dialect.delimiter || matches!(byte, b'\n' | b'\r'));
+        self.open_quote = opens.then_some(end);
+        self.at = end + 1;
         true
+    }
+
+    /// Searches the end of a comment with a quote. Returns false at the end of the text.
+    fn skip_comment(&mut self, text: &[u8]) -> bool {
+        let rest = text.get(self.at..).unwrap_or_default();
+        let Some(line_end) = memchr2(b'\n', b'\r', rest) else { return false };
+        self.plain.push((self.at, self.at + line_end + 1));
+        self.at += line_end + 1;
+        true
+    }
+
+    /// Finds the last line ends in the plain parts, from the last part on. Searching only then is
+    /// faster than a search in each part.
+    fn find_last_end(&mut self, text: &[u8]) {
+        let (mut line_found, parts) = (self.dialect.comment.is_none(), std::mem::take(&mut self.plain));
+        for (start, end) in parts.iter().rev() {
+            let part = text.get(*start..*end).unwrap_or_default();
+            if !line_found && let Some(at) = memrchr2(b'\n', b'\r', part) {
+                self.line = start + at + 1;
+                line_found = true;
+            }
+            if let Some(at) = memrchr(b'\n', part) {
+                self.end = start + at + 1;
+                break;
+            }
+        }
+        self.plain = parts;
+        self.plain.clear();
     }
 
     /// Searches the end of a quoted field. Returns false at the end of the text.
@@ -96,11 +120,13 @@ impl RecordEnds for CsvEnds {
             None => self.skip_plain(text, quote),
             Some(_) => self.skip_quoted(text, quote),
         } {}
+        self.find_last_end(text);
         self.end
     }
 
     fn restart(&mut self) {
         (self.at, self.end, self.line, self.open_quote) = (0, 0, 0, None);
+        self.plain.clear();
     }
 
     fn open_quote(&self) -> Option<usize> {
