@@ -32,7 +32,7 @@ const TARGETS: &[&str] = &["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gn
 /// Groups of folders. The short tier runs one group in addition to `ALWAYS`.
 const SHORT: &[&[&str]] = &[
     &["kernels", "plugins/arrow-ipc", "plugins/arrow-c-device", "plugins/dlpack"],
-    &["plugins/encodings", "python"],
+    &["plugins/encodings", "plugins/arrow-text", "python"],
     &["host", "isolation", "cli", "tests/sim-cuda"],
     &["tests/suite"],
 ];
