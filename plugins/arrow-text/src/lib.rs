@@ -6,9 +6,9 @@
 //! the session.
 //!
 //! The values of CSV are read with the parsers of arrow-cast, and NDJSON with arrow-json. The fields
-//! of CSV are not found by arrow-csv, because it does not distinguish a quoted empty text from a
-//! null, its errors count records instead of lines, and some of its columns drop digits and time
-//! zones silently.
+//! of CSV are not found by arrow-csv: it does not distinguish a quoted empty text from a null, its
+//! errors count records instead of lines, and some of its columns drop digits and time zones
+//! silently.
 //!
 //! - `input`: decompresses a source; `chunks`: divides its text.
 //! - `csv`, `ndjson`: the formats; `values`: values in both.
