@@ -5,10 +5,10 @@
 //! the session parse the chunks. Batches are in host memory; the host copies them to the device of
 //! the session.
 //!
-//! The values of CSV are read with the parsers of arrow-cast, and NDJSON with arrow-json. The fields
-//! of CSV are not found by arrow-csv: it does not distinguish a quoted empty text from a null, its
-//! errors count records instead of lines, and some of its columns drop digits and time zones
-//! silently.
+//! The values of CSV are read with the parsers of arrow-cast, and NDJSON with arrow-json. The
+//! fields of CSV are not found by arrow-csv: it does not distinguish a quoted empty text from a
+//! null, its errors count records instead of lines, and some of its columns drop digits and time
+//! zones silently.
 //!
 //! - `input`: decompresses a source; `chunks`: divides its text.
 //! - `csv`, `ndjson`: the formats; `values`: values in both.
