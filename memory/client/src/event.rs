@@ -32,9 +32,10 @@ impl Event {
         Self(Arc::new(Inner { memory, raw, origin: (stream_id, thread_number()) }))
     }
 
-    /// Whether the event was recorded on the stream with this id.
+    /// Whether this thread recorded the event on the stream with this id. On another thread, the
+    /// same handle can be another stream, because the driver has a stream for each thread.
     pub(crate) fn is_of_stream(&self, id: u64) -> bool {
-        self.0.origin.0 == id
+        self.0.origin == (id, thread_number())
     }
 
     /// Whether this event passes only after `other` has passed, if `other` was recorded before. One

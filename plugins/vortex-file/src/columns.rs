@@ -34,8 +34,8 @@ pub struct Columns {
 
 impl Columns {
     /// Starts the jobs, each of which decodes a piece of a column. The column is given by its
-    /// position in the batch, and its pieces are in the order of the rows. The jobs use `streams` in
-    /// turn, because jobs on the same stream would wait for each other.
+    /// position in the batch, and its pieces are in the order of the rows. The jobs use `streams`
+    /// in turn, because jobs on the same stream would wait for each other.
     pub fn start<F>(
         tasks: &Tasks,
         settings: &CallSettings,
@@ -64,8 +64,8 @@ impl Columns {
         Ok(Self { tasks: tasks.start(all)?, decoded, columns })
     }
 
-    /// Waits for the columns, and concatenates their pieces on `stream`. Calls `check` regularly. If
-    /// `check` returns an error, the wait ends.
+    /// Waits for the columns, and concatenates their pieces on `stream`. Calls `check` regularly.
+    /// If `check` returns an error, the wait ends.
     pub fn wait(self, stream: &Stream, check: impl Fn() -> Result<()>) -> Result<Vec<DeviceArray>> {
         self.tasks.wait(check)?;
         let decoded = std::mem::take(&mut *self.decoded.lock().unwrap_or_else(PoisonError::into_inner));

@@ -258,8 +258,8 @@ impl Reader {
                     let job = |(needed, rows)| (i, self.device_job(column, &rows, needed, uploads));
                     jobs.push((longest, pieces.into_iter().map(job).collect::<Vec<_>>()));
                 }
-                // The jobs that take the longest begin first, so that no thread has to wait for them
-                // in the end. Most of the time is spent on the calls for each segment.
+                // The jobs that take the longest begin first, so that no thread has to wait for
+                // them in the end. Most of the time is spent on the calls for each segment.
                 jobs.sort_by_key(|(longest, _)| Reverse(*longest));
                 let jobs = jobs.into_iter().flat_map(|(_, jobs)| jobs).collect();
                 let settings = self.settings(call);

@@ -81,7 +81,7 @@ def test_public_methods_have_docstrings():
 def test_plugins_are_in_the_package():
     folder = pathlib.Path(cd.__file__).parent / "plugins"
     assert {"arrow-ipc", "arrow-c-device", "dlpack"} <= set(cd.Session().plugins)
-    assert len(list(folder.glob("*_plugin.so"))) == 6
+    assert len(list(folder.glob("*_plugin.so"))) == 7
 
 
 def test_entry_points_provide_plugins(tmp_path):
