@@ -139,14 +139,16 @@ def plugins_with(folder):
 def test_entry_point_provides_plugin_without_running_code(tmp_path):
     if not BAD_CITIZEN.exists():
         pytest.skip("the plugin target/debug/libbad_citizen.so is not built")
+    _, bundled, _ = plugins_with(tmp_path)
     package(tmp_path, "other_encodings", "other_encodings", BAD_CITIZEN)
     status, plugins, err = plugins_with(tmp_path)
     assert (status, err) == (0, "")
-    assert plugins == ["arrow-c-device", "arrow-ipc", "dlpack", "encodings", "bad-citizen"]
+    assert "encodings" in bundled and plugins == [*bundled, "bad-citizen"]
 
 
 def test_ignores_entry_point_without_folder(tmp_path):
+    _, bundled, _ = plugins_with(tmp_path)
     package(tmp_path, "without_plugins", "without_plugins")
     package(tmp_path, "gone", "no_such_package.at_all")
     status, plugins, err = plugins_with(tmp_path)
-    assert (status, plugins) == (0, ["arrow-c-device", "arrow-ipc", "dlpack", "encodings"]), err
+    assert "encodings" in bundled and (status, plugins) == (0, bundled), err
