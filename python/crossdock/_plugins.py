@@ -1,5 +1,9 @@
 """Finds the folders of installed plugins: of this package, and of packages with an entry point."""
 
+import importlib.metadata
+import importlib.util
+import pathlib
+
 GROUP = "crossdock.plugins"
 
 
@@ -7,11 +11,6 @@ def folders() -> list[str]:
     """Returns the plugin folder of this package, then the folders that the entry points of the group
     crossdock.plugins name. The entry point `name = "some_package.plugins"` names a folder with `*.so` files.
     Does not run code of the packages."""
-    # Imported here, because these imports take several times as long as that of this package.
-    import importlib.metadata
-    import importlib.util
-    import pathlib
-
     paths = [str(pathlib.Path(__file__).parent / "plugins")]
     for entry in importlib.metadata.entry_points(group=GROUP):
         package, *inner = entry.value.partition(":")[0].split(".")
