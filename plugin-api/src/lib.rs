@@ -15,6 +15,7 @@
 mod abi_macros;
 pub mod abi;
 mod abi_str;
+mod buffered_sink;
 mod call;
 mod cancel;
 mod cancel_watcher;
@@ -53,6 +54,7 @@ mod stream;
 mod tasks;
 mod writer;
 
+pub use buffered_sink::BufferedSink;
 pub use call::{Call, CallSettings, CallStream, Progress, Validate};
 pub use cancel::{Cancel, CancelFlag, Subscription};
 pub use capsule::{Capsule, CapsuleObject, Capsules};

@@ -26,7 +26,6 @@ mod npy_tests;
 mod numpy;
 #[cfg(test)]
 mod numpy_tests;
-mod output;
 mod reader;
 mod safetensors;
 #[cfg(test)]

@@ -1,12 +1,11 @@
 //! Tests of npz files: arrays in archives.
 
 use crossdock_memory::Result;
-use crossdock_plugin_api::Code;
+use crossdock_plugin_api::{BufferedSink, Code};
 
 use crate::element::Element;
 use crate::npy;
 use crate::numpy::read_npz;
-use crate::output::Output;
 use crate::shape::Shape;
 use crate::tensor::File;
 use crate::test_source::{sink, stored, with_call};
@@ -15,7 +14,7 @@ use crate::zip::{ArchiveWriter, Compression};
 /// An npz file with members.
 fn npz(members: &[(&str, Vec<u8>)], compression: Compression) -> Vec<u8> {
     let (sink, bytes) = sink();
-    let mut out = Output::new(sink);
+    let mut out = BufferedSink::new(sink);
     let mut writer = ArchiveWriter::new(compression);
     for (name, data) in members {
         writer.member(&mut out, name, &mut |f| f(data)).unwrap();

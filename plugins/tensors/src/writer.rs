@@ -9,14 +9,15 @@ use arrow_schema::{Schema, SchemaRef};
 use crossdock_arrays::layout::ChildRule;
 use crossdock_arrays::{DeviceArray, call_stream, count_nulls, import_batch};
 use crossdock_memory::{Buffer, Device, Error, HostView, Memory, Result, Stream};
-use crossdock_plugin_api::{BatchWriter, Call, Capsule, ColumnPlan, Host, Owned, Sink, Verdict, abi};
+use crossdock_plugin_api::{
+    BatchWriter, BufferedSink, Call, Capsule, ColumnPlan, Host, Owned, Sink, Verdict, abi,
+};
 
 use crate::element::Element;
 use crate::encode::{Bits, check_times, days, normalise, times, unpack};
 use crate::field::{Form, lost_metadata, to_form};
 use crate::npy;
 use crate::numpy::EXTENSION;
-use crate::output::Output;
 use crate::safetensors::{self, Outgoing};
 use crate::shape::Shape;
 use crate::zip::{self, ArchiveWriter, Compression};
@@ -119,7 +120,7 @@ pub struct Writer {
     columns: Vec<Column>,
     n_rows: u64,
     n_batches: u64,
-    out: Output,
+    out: BufferedSink,
 }
 
 struct Column {
@@ -161,7 +162,7 @@ impl Writer {
             columns: forms.into_iter().map(|form| Column { form, chunks: Vec::new() }).collect(),
             n_rows: 0,
             n_batches: 0,
-            out: Output::new(sink),
+            out: BufferedSink::new(sink),
         })
     }
 

@@ -4,10 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_schema::Metadata;
 use crossdock_memory::{Result, Stream};
-use crossdock_plugin_api::{Error, TaskGroup, Tasks};
+use crossdock_plugin_api::{BufferedSink, Error, TaskGroup, Tasks};
 
 use super::chunk::Chunk;
-use super::output::Output;
 use crate::codec::Codec;
 use crate::wire::Block;
 use crate::wire::message::{Node, Span};
@@ -87,7 +86,7 @@ impl Outgoing {
     /// ends.
     pub fn write(
         mut self,
-        out: &mut Output,
+        out: &mut BufferedSink,
         stream: &Stream,
         check: impl Fn() -> Result<()>,
     ) -> Result<Block> {

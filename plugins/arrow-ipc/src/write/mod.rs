@@ -5,7 +5,6 @@ mod chunk;
 mod dictionaries;
 mod flatten;
 mod message;
-mod output;
 mod ranges;
 mod slices;
 mod writer;

@@ -5,12 +5,11 @@ use std::collections::VecDeque;
 use arrow_schema::SchemaRef;
 use crossdock_arrays::{check_nullability, import_batch};
 use crossdock_memory::{Device, Memory, Result, Stream};
-use crossdock_plugin_api::{BatchWriter, Call, Capsule, Owned, Sink, Tasks, abi};
+use crossdock_plugin_api::{BatchWriter, BufferedSink, Call, Capsule, Owned, Sink, Tasks, abi};
 
 use super::dictionaries::Dictionaries;
 use super::flatten::Flattener;
 use super::message::{Flat, Kind, Outgoing};
-use super::output::Output;
 use crate::codec::Codec;
 use crate::footer_metadata;
 use crate::limits::max_bytes_ahead;
@@ -49,7 +48,7 @@ pub struct Writer {
     dictionaries: Dictionaries,
     /// Messages whose buffers are still being compressed or copied from a device.
     pending: VecDeque<Outgoing>,
-    out: Output,
+    out: BufferedSink,
     dictionary_blocks: Vec<Block>,
     batch_blocks: Vec<Block>,
 }
@@ -67,7 +66,7 @@ impl Writer {
         let (schema, footer_metadata) =
             if is_file { footer_metadata::split(schema) } else { (schema, Vec::new()) };
         let schema = Schema::assign_ids(schema)?;
-        let mut out = Output::new(sink);
+        let mut out = BufferedSink::new(sink);
         if is_file {
             out.write(MAGIC)?;
             out.pad(FILE_HEAD_BYTES - MAGIC.len() as u64)?;

@@ -1,17 +1,16 @@
 //! Tests of archives, and of archives that are changed at one place.
 
 use crossdock_memory::Result;
-use crossdock_plugin_api::Code;
+use crossdock_plugin_api::{BufferedSink, Code};
 
 use super::read::Entry;
 use super::{ArchiveWriter, Compression, END, Inflater, check_crc, check_name, read};
 use crate::crc::Crc32;
-use crate::output::Output;
 use crate::test_source::{sink, stored};
 
 fn archive(members: &[(&str, &[u8])], compression: Compression) -> Vec<u8> {
     let (sink, bytes) = sink();
-    let mut out = Output::new(sink);
+    let mut out = BufferedSink::new(sink);
     let mut writer = ArchiveWriter::new(compression);
     for (name, data) in members {
         writer.member(&mut out, name, &mut |f| data.chunks(1000).try_for_each(&mut *f)).unwrap();

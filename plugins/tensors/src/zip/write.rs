@@ -1,6 +1,7 @@
 //! Writes an archive in order.
 
 use crossdock_memory::{Error, Result};
+use crossdock_plugin_api::BufferedSink;
 use miniz_oxide::deflate::core::{
     CompressorOxide, TDEFLFlush, TDEFLStatus, compress, create_comp_flags_from_zip_params,
 };
@@ -10,7 +11,6 @@ use super::{
     HAS_DESCRIPTOR, IS_UTF8, LOCAL_HEADER, LOCAL_HEADER_BYTES, STORED,
 };
 use crate::crc::Crc32;
-use crate::output::Output;
 
 /// The version of the format that has 64-bit sizes.
 const VERSION_64: u16 = 45;
@@ -67,7 +67,7 @@ impl ArchiveWriter {
     ///
     /// # Errors
     /// Unsupported if the name is too long; the errors of the output and of `data`.
-    pub fn member(&mut self, out: &mut Output, name: &str, data: &mut Data<'_>) -> Result<()> {
+    pub fn member(&mut self, out: &mut BufferedSink, name: &str, data: &mut Data<'_>) -> Result<()> {
         let name_bytes = u16::try_from(name.len()).map_err(|_| {
             Error::unsupported(format!(
                 "a name of {} bytes, expected at most {} in a zip archive",
@@ -115,7 +115,7 @@ impl ArchiveWriter {
     ///
     /// # Errors
     /// The errors of the output.
-    pub fn finish(self, out: &mut Output) -> Result<()> {
+    pub fn finish(self, out: &mut BufferedSink) -> Result<()> {
         let begin = out.position();
         for member in &self.members {
             member.write_central_header(out)?;
@@ -156,7 +156,7 @@ fn short(number: u64) -> u32 {
 
 impl Written {
     /// The fields that the local and the central header have in common, up to the time.
-    fn write_common(&self, out: &mut Output) -> Result<()> {
+    fn write_common(&self, out: &mut BufferedSink) -> Result<()> {
         for field in [VERSION_64, self.flags, self.method, 0, DATE] {
             out.write(&field.to_le_bytes())?;
         }
@@ -164,7 +164,7 @@ impl Written {
     }
 
     /// The sizes are always in an extra field, because the size of compressed data is not known.
-    fn write_local_header(&self, out: &mut Output, name_bytes: u16) -> Result<()> {
+    fn write_local_header(&self, out: &mut BufferedSink, name_bytes: u16) -> Result<()> {
         let padding = match self.method {
             STORED => self.padding(),
             _ => 0,
@@ -198,12 +198,12 @@ impl Written {
         }
     }
 
-    fn deflate(&mut self, out: &mut Output, data: &mut Data<'_>) -> Result<()> {
+    fn deflate(&mut self, out: &mut BufferedSink, data: &mut Data<'_>) -> Result<()> {
         let mut compressor = Box::new(CompressorOxide::new(create_comp_flags_from_zip_params(LEVEL, RAW, 0)));
         let mut buffer = vec![0; BUFFER_BYTES];
         let mut crc = Crc32::new();
         let begin = out.position();
-        let mut run = |out: &mut Output, mut input: &[u8], flush: TDEFLFlush| loop {
+        let mut run = |out: &mut BufferedSink, mut input: &[u8], flush: TDEFLFlush| loop {
             let (status, consumed, written) = compress(&mut compressor, input, &mut buffer, flush);
             out.write(buffer.get(..written).unwrap_or_default())?;
             input = input.get(consumed..).unwrap_or_default();
@@ -224,7 +224,7 @@ impl Written {
         Ok(())
     }
 
-    fn write_central_header(&self, out: &mut Output) -> Result<()> {
+    fn write_central_header(&self, out: &mut BufferedSink) -> Result<()> {
         let sizes = [self.bytes, self.stored_bytes, self.offset];
         let long: Vec<u64> = sizes.into_iter().filter(|size| short(*size) == u32::MAX).collect();
         let extra_bytes = if long.is_empty() { 0 } else { 4 + 8 * long.len() };

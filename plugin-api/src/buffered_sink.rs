@@ -1,31 +1,35 @@
-//! Tracks the sink's position and buffers small writes.
+//! Combines small writes to a sink.
 
-use crossdock_plugin_api::{Result, Sink};
+use crate::error::Result;
+use crate::sink::Sink;
 
 /// Writes of fewer bytes than this are buffered.
 const SMALL_BYTES: usize = 32 << 10;
 /// When the buffer has this many bytes, it is written to the sink.
 const BUFFERED_BYTES: usize = 256 << 10;
 
-/// A buffered sink.
-pub struct Output {
+/// A sink that tracks its position, and combines small writes.
+pub struct BufferedSink {
     sink: Sink,
     position: u64,
     buffered: Vec<u8>,
 }
 
-impl Output {
-    /// Creates an output at position 0.
+impl BufferedSink {
+    /// Creates a sink at position 0.
     pub fn new(sink: Sink) -> Self {
         Self { sink, position: 0, buffered: Vec::new() }
     }
 
-    /// Number of bytes written so far.
+    /// The number of bytes written so far.
     pub fn position(&self) -> u64 {
         self.position
     }
 
     /// Writes `bytes`.
+    ///
+    /// # Errors
+    /// The error of the sink, which names the sink.
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.position += bytes.len() as u64;
         if bytes.len() < SMALL_BYTES {
@@ -38,12 +42,19 @@ impl Output {
     }
 
     /// Writes `n` zeros. `n` is at most 64.
+    ///
+    /// # Errors
+    /// The error of the sink, which names the sink.
     pub fn pad(&mut self, n: u64) -> Result<()> {
         let zeros = [0; 64];
         self.write(zeros.get(..n as usize).unwrap_or(&zeros))
     }
 
-    /// Writes the buffered bytes to the sink.
+    /// Writes the buffered bytes to the sink. Bytes that are not flushed are lost when the value is
+    /// dropped.
+    ///
+    /// # Errors
+    /// The error of the sink, which names the sink.
     pub fn flush(&mut self) -> Result<()> {
         let buffered = std::mem::take(&mut self.buffered);
         let result = if buffered.is_empty() { Ok(()) } else { self.send(&buffered) };
