@@ -1,12 +1,14 @@
 """Parts of a scan that can be read independently."""
 
 import io
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
 from ._session import session_on
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
     from ._native import Scan, Session, Table
 
 # A property of the class has the name of the built-in type.
@@ -26,8 +28,8 @@ class Fragment:
         self,
         session: "Session | None",
         device: str,
-        source: Any,
-        arguments: Mapping[str, Any],
+        source: "Any",
+        arguments: "Mapping[str, Any]",
         num_rows: int | None,
         size: int,
         statistics: "Table | _Bytes | None",
@@ -67,7 +69,7 @@ class Fragment:
         return token
 
     @property
-    def source(self) -> Any:
+    def source(self) -> "Any":
         """The path of the file, or the source of the scan."""
         return self._source
 
@@ -80,7 +82,7 @@ class Fragment:
             session = self._session or session_on(self._device)
         return session.scan(self._source, **self._arguments)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> "tuple[Any, ...]":
         statistics = self._statistics
         if statistics is not None and not isinstance(statistics, _Bytes):
             buffer = io.BytesIO()

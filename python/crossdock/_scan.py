@@ -1,22 +1,18 @@
 """Finds the files of a scan, and opens pickled scans."""
 
-import glob
 import os
-import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
 from ._session import session_on
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
     from ._native import Scan
 
 
-# The beginning of a URI, as in the host. Only the host knows whether a plugin opens the scheme.
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-
-
-def files(source: Any) -> list[str] | None:
+def files(source: "Any") -> list[str] | None:
     """Returns the files of a path, a folder, a pattern, or a list of these. None if `source` is something else.
 
     A folder stands for all files in it and in its subfolders, ordered by path, except names that begin with '.' or
@@ -31,16 +27,26 @@ def files(source: Any) -> list[str] | None:
 
 
 def _files_of(path: str) -> list[str]:
-    if _URI.match(path):
+    if _is_uri(path):
         return [path]
     if os.path.isdir(path):
         return _files_in(path)
-    if glob.has_magic(path) and not os.path.exists(path):
+    if any(character in path for character in "*?[") and not os.path.exists(path):
+        # Imported here, because it takes as long as the import of this package.
+        import glob
+
         found = [name for name in sorted(glob.glob(path, recursive=True)) if os.path.isfile(name)]
         if not found:
             raise FileNotFoundError(2, "no file matches the pattern", path)
         return found
     return [path]
+
+
+def _is_uri(path: str) -> bool:
+    """Whether a path begins as a URI, as in the host. Only the host knows whether a plugin opens the scheme."""
+    scheme, separator, _ = path.partition("://")
+    characters = scheme.replace("+", "").replace(".", "").replace("-", "")
+    return separator != "" and scheme[:1].isalpha() and characters.isalnum() and scheme.isascii()
 
 
 def _files_in(folder: str) -> list[str]:
@@ -53,6 +59,6 @@ def _files_in(folder: str) -> list[str]:
     return sorted(found)
 
 
-def unpickle(device: str, source: list[str], arguments: Mapping[str, Any]) -> "Scan":
+def unpickle(device: str, source: list[str], arguments: "Mapping[str, Any]") -> "Scan":
     """Opens a pickled scan in this process's session on `device`."""
     return session_on(device).scan(source, **arguments)

@@ -1,11 +1,13 @@
 """The default session."""
 
 import os
-import threading
+
+# The import of threading takes as long as all other imports of this package.
+from _thread import allocate_lock
 
 from ._native import Session
 
-_lock = threading.Lock()
+_lock = allocate_lock()
 _default: Session | None = None
 _by_device: dict[str, Session] = {}
 
@@ -35,7 +37,7 @@ def _forget_after_fork() -> None:
     # The driver's state and the parent's threads do not exist after a fork. The child opens a new
     # session.
     global _default, _by_device, _lock
-    _default, _by_device, _lock = None, {}, threading.Lock()
+    _default, _by_device, _lock = None, {}, allocate_lock()
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)

@@ -1,15 +1,17 @@
 //! Implements `crossdock.host.loader/1`: moves ranges of sources to devices.
 //!
-//! A source in memory, such as a mapped file, is copied as any other host memory. Other sources are
-//! read at offsets: for a CUDA device into pinned chunks, whose copies to the device run while
-//! other chunks are read (`cuda::staging`), and for host devices into the target itself. Several
-//! threads read at the same time, if the length of the source is known.
+//! A source in memory that the device copies itself, such as pinned memory, is copied as any other
+//! host memory. Other sources are read at offsets, also mapped files, whose pages are then not
+//! added to the memory of the process: for a CUDA device into pinned chunks, whose copies to the
+//! device run while other chunks are read (`cuda::staging`), and for host devices into the target
+//! itself. Several threads of the session's pool read at the same time, if the length of the source
+//! is known.
 
 use std::ffi::c_void;
 use std::sync::Arc;
 
 use crossdock_plugin_api::door::Poison;
-use crossdock_plugin_api::{BorrowedSource, Call, Device, Error, Result, abi};
+use crossdock_plugin_api::{BorrowedSource, Call, Device, Error, Map, Result, abi};
 
 use crate::account::Account;
 use crate::read_at::ReadAt;
@@ -108,7 +110,9 @@ impl Loader {
         let stream = if stream.is_null() { call.stream() } else { stream };
         // SAFETY: `stream` is NULL or live by this function's contract.
         let (device, stream) = unsafe { self.account.stream_of_call(stream, call.device()) }?;
-        let Some(map) = source.map() else {
+        // SAFETY: `stream` is live by this function's contract.
+        let is_copied = |map: &Map| unsafe { self.account.copies_in_place(stream, map.address()) };
+        let Some(map) = source.map().filter(is_copied) else {
             let source = SourceOfCall { source, call };
             // SAFETY: the ranges are memory of the stream's device by this function's contract.
             return unsafe { self.account.load(stream, &source, loads, &self.tasks) };

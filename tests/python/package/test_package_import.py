@@ -6,6 +6,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import zipfile
 
 import crossdock as cd
 
@@ -106,6 +107,42 @@ print(others, crossdock.Session().plugins)
 """
     output = child(code, PYTHONPATH=os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
     assert output == f"['{package / 'inner'}'] ['arrow-ipc']"
+
+
+def write_info(folder, text):
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {folder.stem.partition('-')[0]}\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text(text)
+
+
+def values_of_entry_points(*paths):
+    code = """
+import crossdock._plugins as plugins, sys
+from importlib import metadata
+found = list(plugins._entry_points())
+has_metadata = [entry.value for entry in metadata.entry_points(group=plugins.GROUP)]
+print(found == has_metadata, found)
+"""
+    return child(code, PYTHONPATH=os.pathsep.join([*map(str, paths), *filter(None, sys.path)]))
+
+
+def test_entry_points_are_those_of_importlib_metadata(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    write_info(first / "Some.Name-1.0.dist-info", "[crossdock.plugins]\na = one\n\n[other]\nb = two\n")
+    write_info(second / "some_name-2.0.dist-info", "[crossdock.plugins]\na = hidden\n")
+    write_info(second / "none-1.0.dist-info", "[other]\nb = two\n")
+    write_info(second / "old.egg-info", "[console_scripts]\nx = y\n[crossdock.plugins]\n# text\n c=three.four\n")
+    (second / "empty-1.0.dist-info").mkdir()
+    missing = tmp_path / "missing"
+    assert values_of_entry_points(first, missing, second) == "True ['one', 'three.four']"
+
+
+def test_entry_points_of_packages_in_a_zip_file(tmp_path):
+    path = tmp_path / "packages.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("zipped-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: zipped\nVersion: 1.0\n")
+        file.writestr("zipped-1.0.dist-info/entry_points.txt", "[crossdock.plugins]\nz = zipped.plugins\n")
+    assert values_of_entry_points(path) == "True ['zipped.plugins']"
 
 
 def test_package_version_equals_metadata_version():

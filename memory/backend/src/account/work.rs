@@ -6,7 +6,7 @@ use crossdock_plugin_api::flags::{reject_reserved, reject_unknown};
 use crossdock_plugin_api::{Error, Result, abi};
 
 use super::{Account, Block, MIN_ALIGNMENT};
-use crate::device::{Stream, Transfer, kernel_name};
+use crate::device::{DeviceBackend, Stream, Transfer, kernel_name};
 use crate::fault::Operation;
 use crate::read_at::{LoadPiece, ReadAt};
 use crate::tasks::InstanceTasks;
@@ -99,6 +99,20 @@ impl Account {
                 let _ = self.event_destroy(event);
             }
         }
+    }
+
+    /// Whether a copy from this host memory on `stream` reads the memory itself, not a copy of it
+    /// in a chunk of pinned memory.
+    ///
+    /// # Safety
+    /// `stream` is a live stream of a backend.
+    pub(crate) unsafe fn copies_in_place(&self, stream: *mut abi::Stream, address: u64) -> bool {
+        // SAFETY: `stream` is live by this function's contract.
+        let device = unsafe { self.device_and_stream(stream) };
+        let copies = |device: &dyn DeviceBackend| {
+            device.describe().host_accessible || device.reads_later(address as *const c_void)
+        };
+        device.is_ok_and(|(device, _)| copies(device))
     }
 
     /// Reads ranges of a source into memory of the stream's device.

@@ -49,7 +49,7 @@ impl CopyPlan {
     pub(super) fn new(
         pieces: &[Piece],
         max_bytes: impl Fn(usize) -> usize,
-        are_in_one_allocation: impl Fn(DevicePtr, DevicePtr) -> bool,
+        mut are_in_one_allocation: impl FnMut(DevicePtr, DevicePtr) -> bool,
     ) -> Self {
         let mut plan = Self { slices: Vec::with_capacity(pieces.len()), parts: Vec::new() };
         let (mut first, mut end, mut n_before) = (0usize, 0usize, 0usize);

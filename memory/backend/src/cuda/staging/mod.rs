@@ -30,7 +30,9 @@ mod tests;
 mod workers;
 
 use std::ffi::c_void;
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossdock_plugin_api::Result;
 
@@ -39,7 +41,9 @@ use self::job::{Direction, Job};
 use self::ring::Ring;
 use self::workers::Workers;
 use super::context::Gpu;
-use super::driver::{Context, DevicePtr, Driver, POINTER_RANGE_START, RawStream, SUCCESS};
+use super::driver::{
+    Context, DevicePtr, Driver, POINTER_RANGE_SIZE, POINTER_RANGE_START, RawStream, SUCCESS,
+};
 use crate::read_at::{LoadPiece, ReadAt};
 use crate::tasks::InstanceTasks;
 
@@ -67,6 +71,8 @@ pub(crate) struct Staging {
     small: Ring,
     workers: Workers,
     large: Arc<Ring>,
+    /// The number of loads that run on several threads.
+    n_loads: AtomicUsize,
 }
 
 /// The driver, and the context of one device.
@@ -77,18 +83,30 @@ struct Cuda {
 }
 
 impl Cuda {
-    /// Whether `lower` and `upper` belong to one allocation. `false` if the driver reports no
-    /// allocation for `upper`.
-    fn are_in_one_allocation(&self, lower: DevicePtr, upper: DevicePtr) -> bool {
-        let mut start: DevicePtr = 0;
-        let mut which = [POINTER_RANGE_START];
-        let mut values = [(&raw mut start).cast::<c_void>()];
-        // SAFETY: both lists have one entry, and `start` has the type of the attribute. The driver
-        // does not dereference the address.
+    /// The addresses of the allocation that contains `address`. `None` if the driver reports no
+    /// allocation.
+    fn allocation(&self, address: DevicePtr) -> Option<Range<DevicePtr>> {
+        let (mut start, mut bytes): (DevicePtr, usize) = (0, 0);
+        let mut which = [POINTER_RANGE_START, POINTER_RANGE_SIZE];
+        let mut values = [(&raw mut start).cast::<c_void>(), (&raw mut bytes).cast()];
+        // SAFETY: both lists have two entries, and the variables have the types of the attributes.
+        // The driver does not dereference the address.
         let code = unsafe {
-            (self.driver.pointer_get_attributes)(1, which.as_mut_ptr(), values.as_mut_ptr(), upper)
+            (self.driver.pointer_get_attributes)(2, which.as_mut_ptr(), values.as_mut_ptr(), address)
         };
-        code == SUCCESS && start != 0 && start <= lower
+        (code == SUCCESS && start != 0).then(|| start..start.saturating_add(bytes as u64))
+    }
+
+    /// Returns a function that tells whether two addresses belong to one allocation. It remembers
+    /// the last allocation, because the driver runs the calls of all threads one after the other.
+    fn same_allocation(&self) -> impl FnMut(DevicePtr, DevicePtr) -> bool {
+        let mut last = 0..0;
+        move |lower, upper| {
+            if !last.contains(&upper) {
+                last = self.allocation(upper).unwrap_or(0..0);
+            }
+            last.contains(&upper) && last.contains(&lower)
+        }
     }
 }
 
@@ -107,6 +125,7 @@ impl Staging {
             small: Ring::new(cuda, SMALL_CHUNK_BYTES, 16, MAX_SMALL_CHUNKS),
             workers: Workers::new(cuda, large.clone()),
             large,
+            n_loads: AtomicUsize::new(0),
         }
     }
 
@@ -181,16 +200,19 @@ impl Staging {
             bytes: piece.bytes,
         };
         let pieces: Vec<_> = pieces.iter().map(piece).collect();
-        let are_adjacent = |lower, upper| self.cuda.are_in_one_allocation(lower, upper);
         let total = pieces.iter().fold(0usize, |sum, piece| sum.saturating_add(piece.bytes));
         if total <= MAX_SINGLE_THREAD_BYTES || source.is_sequential() {
             let ring = if total <= SMALL_CHUNK_BYTES { &self.small } else { &self.large };
-            let plan = CopyPlan::new(&pieces, |_| ring.chunk_bytes(), are_adjacent);
+            let plan = CopyPlan::new(&pieces, |_| ring.chunk_bytes(), self.cuda.same_allocation());
             return Job::from_source(source, stream, plan).run_alone(ring);
         }
-        let part_bytes = (total / (2 * tasks.width())).next_multiple_of(64 << 10);
-        let part_bytes = part_bytes.clamp(MIN_PART_BYTES, CHUNK_BYTES);
-        let job = Job::from_source(source, stream, CopyPlan::new(&pieces, |_| part_bytes, are_adjacent));
+        let active = Active::new(&self.n_loads);
+        let part_bytes = part_bytes(total, tasks.width() / active.n);
+        let job = Job::from_source(
+            source,
+            stream,
+            CopyPlan::new(&pieces, |_| part_bytes, self.cuda.same_allocation()),
+        );
         let shared = tasks.share(job.len(), &|| {
             // If the context cannot be entered here, the threads that can enter it do the work.
             let Ok(_entered) = gpu.enter() else { return false };
@@ -201,16 +223,17 @@ impl Staging {
     }
 
     fn run(&self, direction: Direction, stream: RawStream, pieces: &[Piece]) -> Result<()> {
-        let are_adjacent = |lower, upper| self.cuda.are_in_one_allocation(lower, upper);
         let total = pieces.iter().fold(0usize, |sum, piece| sum.saturating_add(piece.bytes));
         if total <= MAX_SINGLE_THREAD_BYTES {
             let ring = if total <= SMALL_CHUNK_BYTES { &self.small } else { &self.large };
-            let job =
-                Job::new(direction, stream, CopyPlan::new(pieces, |_| ring.chunk_bytes(), are_adjacent));
+            let job = Job::new(
+                direction,
+                stream,
+                CopyPlan::new(pieces, |_| ring.chunk_bytes(), self.cuda.same_allocation()),
+            );
             return job.run_alone(ring);
         }
-        let part_bytes = (total / (2 * self.workers.width())).next_multiple_of(64 << 10);
-        let part_bytes = part_bytes.clamp(MIN_PART_BYTES, CHUNK_BYTES);
+        let part_bytes = part_bytes(total, self.workers.width());
         let last_bytes = self.workers.width() * LAST_PART_BYTES;
         let max_bytes = |offset: usize| match direction {
             Direction::ToHost if offset.saturating_add(last_bytes) >= total => {
@@ -218,8 +241,32 @@ impl Staging {
             }
             _ => part_bytes,
         };
-        let plan = CopyPlan::new(pieces, max_bytes, are_adjacent);
+        let plan = CopyPlan::new(pieces, max_bytes, self.cuda.same_allocation());
         let job = Arc::new(Job::new(direction, stream, plan));
         self.workers.with(&job, || job.lead(&self.large, &self.workers))
+    }
+}
+
+/// The size in bytes of the parts of a copy that runs on `width` threads.
+fn part_bytes(total: usize, width: usize) -> usize {
+    (total / (2 * width.max(1))).next_multiple_of(64 << 10).clamp(MIN_PART_BYTES, CHUNK_BYTES)
+}
+
+/// Counts a running load.
+struct Active<'a> {
+    count: &'a AtomicUsize,
+    /// The number of running loads, including this one.
+    n: usize,
+}
+
+impl<'a> Active<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        Self { count, n: count.fetch_add(1, Ordering::Relaxed) + 1 }
+    }
+}
+
+impl Drop for Active<'_> {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
     }
 }
