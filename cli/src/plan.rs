@@ -29,7 +29,8 @@ Examples:
   columns                The columns in order, each with
     name, type, bytes    As in the input; bytes is null if a length is unknown
     verdict              zero-copy, converted, copied or unsupported
-    to, reason           The device of the result, and the reason of the verdict")]
+    to, reason           The device of the result, and the reason of the verdict
+    decoded_on_host      The encodings that are decoded on the host, although the batches are on another device")]
 pub struct Plan {
     /// The input file, or '-' for standard input
     #[arg(value_name = "IN")]
@@ -95,7 +96,7 @@ fn table(plan: &PlanReport, action: &str) -> String {
             column.bytes.map_or_else(|| "unknown".into(), text::bytes),
             column.verdict.to_string(),
             column.to.to_string(),
-            column.reason.clone(),
+            reason(column),
         ]
     };
     let rows: Vec<_> = plan.columns.iter().map(row).collect();
@@ -111,6 +112,15 @@ fn table(plan: &PlanReport, action: &str) -> String {
     )
 }
 
+/// The reason of the verdict, and the encodings that are decoded on the host.
+fn reason(column: &ColumnReport) -> String {
+    if column.decoded_on_host.is_empty() {
+        return column.reason.clone();
+    }
+    let decoded = format!("decoded on the host: {}", column.decoded_on_host.join(", "));
+    if column.reason.is_empty() { decoded } else { format!("{}; {decoded}", column.reason) }
+}
+
 fn json_plan(plan: &PlanReport) -> serde_json::Value {
     let column = |column: &ColumnReport| {
         json!({
@@ -120,6 +130,7 @@ fn json_plan(plan: &PlanReport) -> serde_json::Value {
             "verdict": column.verdict.to_string(),
             "to": column.to.to_string(),
             "reason": column.reason,
+            "decoded_on_host": column.decoded_on_host,
         })
     };
     json!({

@@ -13,6 +13,7 @@ use crossdock_plugin_api::{
     Host as HostHandle, Owned, Result as ApiResult, SessionSettings, Validate, abi,
 };
 
+use crate::decode::HostDecodes;
 use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::host_object::{HostObject, session_is_closed};
@@ -48,6 +49,7 @@ struct Inner {
     tasks: Arc<TaskPool>,
     /// Decodes arrays for the session's plugins instead of the session.
     decoder: Option<Arc<dyn Decoder>>,
+    host_decodes: HostDecodes,
 }
 
 /// Settings of a [`Session`] to be opened.
@@ -154,6 +156,7 @@ impl SessionBuilder {
             vortex_types: VortexTypes::default(),
             tasks,
             decoder: self.decoder,
+            host_decodes: HostDecodes::default(),
         };
         Ok(Session { inner: Arc::new(inner), cancel: self.cancel })
     }
@@ -249,6 +252,10 @@ impl Session {
     /// How thoroughly structs from within the process are validated.
     pub(crate) fn validate_structs(&self) -> Validate {
         self.inner.validate.unwrap_or(Validate::Layout)
+    }
+
+    pub(crate) fn host_decodes(&self) -> &HostDecodes {
+        &self.inner.host_decodes
     }
 
     /// Returns an instance of each plugin that can be loaded. Plugins that cannot be loaded are

@@ -1114,7 +1114,8 @@ typedef struct crossdock_host_log {
 typedef struct crossdock_host_decode {
   size_t struct_size;
   /* Decodes rows of an array. [any-thread]
-   * @param array  takes ownership, also on failure
+   * @param array  takes ownership, also on failure. The name of the root's type is the name of the
+   *               column in plans
    * @param rows   the rows to decode, which may be empty; NULL for all rows
    * @param out    a batch of one column on the call's device, owned by the caller */
   crossdock_code (*decode)(const struct crossdock_host_decode*, const crossdock_call* call, crossdock_encoded_array* array,

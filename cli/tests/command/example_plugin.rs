@@ -189,7 +189,7 @@ b       Utf8   unknown  converted  cpu  printed as text
     assert_eq!(stdout(&plan(&["--to", "csv"])), text);
     let column = |name, data_type, bytes: Option<u64>| {
         json!({ "name": name, "type": data_type, "bytes": bytes, "verdict": "converted", "to": "cpu",
-                "reason": "printed as text" })
+                "reason": "printed as text", "decoded_on_host": [] })
     };
     let expected = json!({
         "plugin": "csv", "format": "csv", "from": "cpu", "rows": 3, "batches": 1, "bytes_moved": 12,

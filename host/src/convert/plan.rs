@@ -3,6 +3,7 @@
 use crossdock_plugin_api::{ColumnPlan, Device, Options, Verdict};
 
 use super::via::Via;
+use crate::decode::Watch;
 use crate::error::Result;
 use crate::read_options::ReadOptions;
 use crate::reader::Reader;
@@ -41,6 +42,9 @@ pub struct ColumnReport {
     pub reason: String,
     /// The number of bytes in the column's buffers; `None` if the length of a buffer is unknown.
     pub bytes: Option<u64>,
+    /// The encodings of the column that are decoded on the CPU although the batches are on another
+    /// device. Includes columns of the same name in other reads of the session at the same time.
+    pub decoded_on_host: Vec<String>,
 }
 
 impl PlanReport {
@@ -61,9 +65,10 @@ impl Session {
         self.plugins_without_warnings(&named.collect::<Vec<_>>());
         let choice = self.choose(Some(to), |registry| registry.choose_export(to, self.device().r#type))?;
         let (plugin, format) = (choice.plugin.name().to_string(), choice.format.name.clone());
+        let decodes = self.host_decodes().watch();
         let mut reader = self.read(input, read)?;
         let columns = self.plan_columns_of(&choice, reader.schema(), self.device(), options)?;
-        self.report(&mut reader, plugin, format, columns)
+        self.report(&mut reader, &decodes, (plugin, format), columns)
     }
 
     /// Like [`Self::plan`], for batches that pass through the format `via` as in
@@ -78,17 +83,18 @@ impl Session {
     ) -> Result<PlanReport> {
         let named = std::iter::once(via).chain(read.from.as_deref());
         self.plugins_without_warnings(&named.collect::<Vec<_>>());
+        let decodes = self.host_decodes().watch();
         let mut reader = self.read(input, read)?;
         let via = Via::choose(self, via, reader.schema(), options)?;
         let (plugin, format) = (via.plugin().name().to_string(), via.format().to_string());
-        self.report(&mut reader, plugin, format, via.plan()?)
+        self.report(&mut reader, &decodes, (plugin, format), via.plan()?)
     }
 
     fn report(
         &self,
         reader: &mut Reader,
-        plugin: String,
-        format: String,
+        decodes: &Watch<'_>,
+        (plugin, format): (String, String),
         columns: Vec<ColumnPlan>,
     ) -> Result<PlanReport> {
         let schema = reader.schema().clone();
@@ -102,6 +108,7 @@ impl Session {
                 to: verdict.to,
                 reason: verdict.reason,
                 bytes: Some(0),
+                decoded_on_host: Vec::new(),
             })
             .collect();
         let (mut rows, mut batches) = (0, 0);
@@ -112,6 +119,9 @@ impl Session {
                 column.bytes =
                     column.bytes.zip(batch.column_bytes(i)).map(|(sum, bytes)| sum.saturating_add(bytes));
             }
+        }
+        for column in &mut columns {
+            column.decoded_on_host = decodes.encodings(&column.name);
         }
         Ok(PlanReport { plugin, format, from: self.device(), rows, batches, columns })
     }

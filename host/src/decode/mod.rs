@@ -8,6 +8,7 @@
 //! because the launch of a kernel takes longer than the decoding of a few thousand values.
 
 mod left_parts;
+mod on_host;
 mod pass;
 mod plan;
 mod program;
@@ -34,6 +35,7 @@ use crossdock_plugin_api::{
     Result as ApiResult, Validate, abi,
 };
 
+pub(crate) use on_host::{HostDecodes, Watch};
 use pass::{Chain, Inputs, Link, with_context};
 use plan::{By, ChildInput, Decoded, Step, machine_bytes, plan, plugin_for, stage, unknown};
 use run::run_all;
@@ -250,6 +252,7 @@ impl Session {
         }
         let max_bytes = self.max_decoded_bytes();
         let steps = plan(&array, rows, call.device, &plugins, max_bytes)?;
+        self.host_decodes().note(&array, &steps, call.device);
         let schedule = Schedule::new(&array, &steps, call.device, max_bytes)?;
         stage(&mut array, &steps, stream.memory())?;
         let has_budget = self.host().backend().limit_bytes().is_some();

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_schema::{Field, Schema, SchemaRef};
+use arrow_schema::SchemaRef;
 use crossdock_arrays::{
-    DeviceBatch, Projection, call_stream, export_batch, export_schema, import_schema_ref,
+    DeviceBatch, Projection, call_stream, expect_schema, export_batch, export_schema, import_schema_ref,
 };
 use crossdock_memory::Memory;
 use crossdock_plugin_api::{
@@ -277,27 +277,4 @@ fn needed_rows(footer: &Footer, file: &File, request: &ReadRequest<'_>) -> Resul
     let shift = |row: u64| piece.start.saturating_add(row);
     let rows: Vec<_> = rows.iter().map(|rows| shift(rows.start)..shift(rows.end)).collect();
     Ok(intersection(&rows, &[piece]))
-}
-
-/// Returns an error unless a file has the expected columns.
-fn expect_schema(got: &Schema, expected: &Schema) -> Result<()> {
-    let names = |schema: &Schema| {
-        let fields = schema.fields().iter().map(|field| format!("'{}': {}", field.name(), field.data_type()));
-        fields.collect::<Vec<_>>().join(", ")
-    };
-    let is_same = |(got, expected): (&Arc<Field>, &Arc<Field>)| {
-        got.name() == expected.name()
-            && got.data_type().equals_datatype(expected.data_type())
-            && got.is_nullable() == expected.is_nullable()
-    };
-    if got.fields().len() == expected.fields().len()
-        && got.fields().iter().zip(expected.fields()).all(is_same)
-    {
-        return Ok(());
-    }
-    Err(Error::invalid_argument(format!(
-        "another schema: expected [{}], got [{}]",
-        names(expected),
-        names(got)
-    )))
 }

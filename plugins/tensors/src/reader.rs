@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_schema::{Field, Schema, SchemaRef};
-use crossdock_arrays::{DeviceBatch, call_stream, export_batch, export_schema, import_schema_ref};
+use arrow_schema::{Schema, SchemaRef};
+use crossdock_arrays::{
+    DeviceBatch, call_stream, expect_schema, export_batch, export_schema, import_schema_ref,
+};
 use crossdock_memory::{Error, Loader, Memory, Result, StoredSource};
 use crossdock_plugin_api::{
     BatchStream, Call, Honoured, Host, Options, Owned, ReadRequest, Selection, Tasks, abi,
@@ -67,7 +69,10 @@ impl Reader {
         if let Some(expected) = request.schema {
             // SAFETY: the plugin boundary requires the caller to pass a valid ArrowSchema that
             // lives until the call returns.
-            expect_schema(file, &unsafe { import_schema_ref(expected) }?)?;
+            let expected = unsafe { import_schema_ref(expected) }?;
+            let columns = all_columns(file)?;
+            let fields = columns.iter().map(|(_, column)| column.field.clone());
+            expect_schema(&Schema::new(fields.collect::<Vec<_>>()), &expected)?;
         }
         let selection = request.selection;
         let selected = select(file, selection)?;
@@ -206,25 +211,4 @@ fn select<'a>(file: &'a File, selection: &Selection) -> Result<Selected<'a>> {
         tensors.filter_map(|(tensor, _)| Some((tensor.name.as_str(), tensor.column.as_ref().ok()?)));
     let unreadable = file.tensors.iter().filter(|_| !is_honoured).find_map(|tensor| tensor.column().err());
     Ok(Selected { columns: columns.collect(), is_honoured, unreadable })
-}
-
-/// Returns an error unless a file has the expected columns.
-fn expect_schema(file: &File, expected: &Schema) -> Result<()> {
-    let columns = all_columns(file)?;
-    let names = |fields: &mut dyn Iterator<Item = &Field>| {
-        let fields = fields.map(|field| format!("'{}': {}", field.name(), field.data_type()));
-        fields.collect::<Vec<_>>().join(", ")
-    };
-    let is_same = |(got, expected): (&(&str, &Column), &Arc<Field>)| {
-        let got = &got.1.field;
-        got.name() == expected.name() && got.data_type().equals_datatype(expected.data_type())
-    };
-    if columns.len() == expected.fields().len() && columns.iter().zip(expected.fields()).all(is_same) {
-        return Ok(());
-    }
-    Err(Error::invalid_argument(format!(
-        "another schema: expected [{}], got [{}]",
-        names(&mut expected.fields().iter().map(AsRef::as_ref)),
-        names(&mut columns.iter().map(|(_, column)| column.field.as_ref()))
-    )))
 }

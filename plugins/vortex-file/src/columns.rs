@@ -110,22 +110,23 @@ impl Decoder {
         stream: &Stream,
     ) -> Result<DeviceArray> {
         let (layout, field) = self.file.footer.column(column.index)?;
-        self.array(call, (layout, field), column.fields.as_ref(), rows, stream)
+        let named = (field.name().as_str(), layout, field);
+        self.array(call, named, column.fields.as_ref(), rows, stream)
             .map_err(|error| error.context(format_args!("column '{}'", field.name())))
     }
 
-    /// Decodes rows of the chosen fields of a layout.
+    /// Decodes rows of the chosen fields of a layout of the column `name`.
     pub fn array(
         &self,
         call: &Call<'_>,
-        (layout, field): (&Layout, &Field),
+        (name, layout, field): (&str, &Layout, &Field),
         chosen: Option<&Projection>,
         rows: &Range<u64>,
         stream: &Stream,
     ) -> Result<DeviceArray> {
         let (Kind::Struct { validity, fields }, DataType::Struct(types)) = (&layout.kind, field.data_type())
         else {
-            let array = self.decode(call, layout, field, rows)?;
+            let array = self.decode(call, (name, layout, field), rows)?;
             return match chosen {
                 Some(chosen) => project(array, field, chosen),
                 None => Ok(array),
@@ -135,7 +136,7 @@ impl Decoder {
         let validity = match validity {
             Some(validity) => {
                 let field = Field::new("", DataType::Boolean, false);
-                let bools = self.decode(call, validity, &field, rows)?;
+                let bools = self.decode(call, (name, validity, &field), rows)?;
                 let bits = bools.buffers().get(1).cloned().flatten();
                 bits.map(|bits| byte_aligned_bits(stream, &bits, bools.offset(), len)).transpose()?
             }
@@ -148,7 +149,7 @@ impl Decoder {
                 Some(Some(chosen)) => chosen,
                 Some(None) => continue,
             };
-            let child = self.array(call, (layout, field), chosen, rows, stream);
+            let child = self.array(call, (name, layout, field), chosen, rows, stream);
             children.push(child.map_err(|error| error.context(format_args!("field '{}'", field.name())))?);
         }
         let data_type = match chosen {
@@ -162,18 +163,19 @@ impl Decoder {
     fn decode(
         &self,
         call: &Call<'_>,
-        layout: &Layout,
-        field: &Field,
+        (name, layout, field): (&str, &Layout, &Field),
         rows: &Range<u64>,
     ) -> Result<DeviceArray> {
         let Context { host, memory, .. } = &self.context;
         let covered = covering(layout, rows);
         let builder = Builder::new(host, memory, &self.file.footer.encodings, &self.segments);
-        let array = builder.array(layout, field, covered.clone())?;
+        // The host's plans name the column by the name of the array's type.
+        let field = field.clone().with_name(name);
+        let array = builder.array(layout, &field, covered.clone())?;
         let needed = rows.start - covered.start..rows.end - covered.start;
         let needed = (covered != *rows).then_some(needed);
         let batch = host.decode(call, array, needed)?;
-        let schema = Arc::new(Schema::new(vec![field.clone().with_name("")]));
+        let schema = Arc::new(Schema::new(vec![field.with_name("")]));
         let batch = import_batch(batch, &schema, memory)?;
         batch
             .into_columns()

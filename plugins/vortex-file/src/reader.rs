@@ -6,9 +6,10 @@ use std::ops::Range;
 use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_schema::{DataType, Field, SchemaRef};
 use crossdock_arrays::{
-    DeviceArray, DeviceBatch, Projection, call_stream, export_batch, export_schema, import_schema_ref,
+    DeviceArray, DeviceBatch, Projection, call_stream, expect_schema, export_batch, export_schema,
+    import_schema_ref,
 };
 use crossdock_memory::{Device, Memory, Result, StoredSource, Stream};
 use crossdock_plugin_api::{
@@ -446,7 +447,7 @@ fn prune(
             let segments =
                 Segments::load(call, source, &needed, (&context.memory, &context.loader), &stream)?;
             let decoder = Decoder { context: context.clone(), file: file.clone(), segments };
-            decoder.array(call, (&zones.layout, &zones.table.field), None, &rows, &stream)
+            decoder.array(call, ("", &zones.layout, &zones.table.field), None, &rows, &stream)
         });
         let in_zones = |error: Error| error.context(format_args!("the zones of column '{}'", path.join(".")));
         let (table, n_rows) = (table.map_err(in_zones)?, layout.rows);
@@ -477,27 +478,4 @@ fn for_each_needed_segment(
             Some(None) => {}
         }
     }
-}
-
-/// Returns an error unless a file has the expected columns.
-fn expect_schema(got: &Schema, expected: &Schema) -> Result<()> {
-    let names = |schema: &Schema| {
-        let fields = schema.fields().iter().map(|field| format!("'{}': {}", field.name(), field.data_type()));
-        fields.collect::<Vec<_>>().join(", ")
-    };
-    let is_same = |(got, expected): (&Arc<Field>, &Arc<Field>)| {
-        got.name() == expected.name()
-            && got.data_type().equals_datatype(expected.data_type())
-            && got.is_nullable() == expected.is_nullable()
-    };
-    if got.fields().len() == expected.fields().len()
-        && got.fields().iter().zip(expected.fields()).all(is_same)
-    {
-        return Ok(());
-    }
-    Err(Error::invalid_argument(format!(
-        "another schema: expected [{}], got [{}]",
-        names(expected),
-        names(got)
-    )))
 }

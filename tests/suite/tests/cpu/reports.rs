@@ -139,6 +139,31 @@ fn plan_reports_every_column_as_documented_json() {
 }
 
 #[test]
+fn plan_names_columns_that_are_decoded_on_the_host() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../python/vortex/golden_files/0.93.0-compact.vortex");
+    let plan = |device: &str| json(&["plan", file, "--to", "arrow-ipc", "--device", device, "--json"]);
+    let encodings = |plan: &Value, name: &str| {
+        let column = plan["columns"].as_array().unwrap().iter().find(|column| column["name"] == name);
+        column.unwrap()["decoded_on_host"].clone()
+    };
+    let (on_cpu, on_device) = (plan("cpu"), plan("untouchable"));
+    assert_documented("plan", &on_device);
+    for (column, expected) in [
+        ("i1", vec![]),
+        ("i4", vec!["vortex.pco"]),
+        // The decoder of the values also decodes the bits of the nulls, on the same device.
+        ("i4_null", vec!["vortex.pco"]),
+        ("string_any", vec!["vortex.zstd"]),
+        ("struct", vec!["vortex.pco", "vortex.zstd"]),
+    ] {
+        assert_eq!(encodings(&on_device, column), serde_json::json!(expected), "{column}");
+        assert_eq!(encodings(&on_cpu, column), serde_json::json!([]), "{column}");
+    }
+    let text = crossdock(&["plan", file, "--to", "arrow-ipc", "--device", "untouchable"]).stdout;
+    assert!(String::from_utf8(text).unwrap().contains("decoded on the host: vortex.pco"));
+}
+
+#[test]
 fn progress_is_monotonic_and_ends_at_the_total() {
     let stream = crossdock(&["convert", text(&sample()), "-", "--quiet"]).stdout;
     let host = Host::builder().plugins(built()).build().unwrap();
