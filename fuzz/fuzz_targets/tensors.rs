@@ -13,8 +13,7 @@ static ENTRY: abi::PluginEntry = entry::<Tensors>();
 
 fuzz_target!(|bytes: &[u8]| {
     static SESSION: OnceLock<Session> = OnceLock::new();
-    let session =
-        SESSION.get_or_init(|| crossdock_fuzz::session("tensors", "crossdock.importer/1", &ENTRY));
+    let session = SESSION.get_or_init(|| crossdock_fuzz::session("tensors", "crossdock.importer/1", &ENTRY));
     let Some((first, bytes)) = bytes.split_first() else { return };
     let format = [SAFETENSORS, NPY, NPZ][usize::from(*first) % 3];
     // An error is a valid result.

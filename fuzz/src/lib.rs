@@ -24,6 +24,20 @@ pub fn session(name: &'static str, interfaces: &'static str, entry: &'static abi
     session_with(&[Linked { name, interfaces, encodings: "", entry }])
 }
 
+/// Opens a session like [`session`] with an importer, whose calls should use at most `byte_budget`
+/// bytes; 0 for no preference.
+///
+/// # Panics
+/// Panics if the plugin does not load.
+pub fn session_with_budget(
+    name: &'static str,
+    entry: &'static abi::PluginEntry,
+    byte_budget: u64,
+) -> Session {
+    let plugin = Linked { name, interfaces: "crossdock.importer/1", encodings: "", entry };
+    host_with(&[plugin]).session().byte_budget(byte_budget).open().expect("a session")
+}
+
 /// A linked plugin.
 pub struct Linked {
     /// The plugin's name.
@@ -41,6 +55,10 @@ pub struct Linked {
 /// # Panics
 /// Panics if a plugin does not load.
 pub fn session_with(plugins: &[Linked]) -> Session {
+    host_with(plugins).session().open().expect("a session")
+}
+
+fn host_with(plugins: &[Linked]) -> Host {
     let about = |plugin: &Linked| PluginDescription {
         name: plugin.name,
         version: "0.1.0",
@@ -57,8 +75,7 @@ pub fn session_with(plugins: &[Linked]) -> Session {
     };
     let search = plugins.iter().fold(Search::nowhere(), link);
     let backend = Backend::builder().untouchable(true).limit_bytes(BUDGET_BYTES).build();
-    let host = Host::builder().backend(backend).search(search).threads(1).build();
-    host.and_then(|host| host.session().open()).expect("a session")
+    Host::builder().backend(backend).search(search).threads(1).build().expect("a host")
 }
 
 /// Reads a table from bytes in the format with the name `from`.

@@ -79,7 +79,7 @@ pub use plan::{ColumnPlan, Verdict};
 pub use plugin::{Instance, Plugin, entry};
 pub use predicate::{Literal, Predicate};
 pub use program::Operator;
-pub use read_request::{Honoured, ReadRequest, Selection};
+pub use read_request::{Honoured, ReadRequest, Selection, intersection};
 pub use sink::{ByteSink, Sink};
 pub use source::{BorrowedSource, ByteSource, Map, Source};
 pub use stream::{BatchStream, BatchStreamHandle, export_stream};

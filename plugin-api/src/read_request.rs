@@ -31,6 +31,39 @@ pub struct Selection {
     pub write_options: bool,
 }
 
+impl Selection {
+    /// The needed rows of a piece, or of the whole input, which has the rows `piece`: as ascending
+    /// ranges of positions in the input. Predicates are not considered.
+    pub fn rows_of_piece(&self, piece: Range<u64>) -> Vec<Range<u64>> {
+        let shift = |row: u64| piece.start.saturating_add(row);
+        match &self.rows {
+            None => Vec::from_iter((!piece.is_empty()).then_some(piece)),
+            Some(rows) => {
+                let rows: Vec<_> = rows.iter().map(|rows| shift(rows.start)..shift(rows.end)).collect();
+                intersection(&rows, &[piece])
+            }
+        }
+    }
+}
+
+/// The rows that both lists of ascending ranges contain.
+pub fn intersection(a: &[Range<u64>], b: &[Range<u64>]) -> Vec<Range<u64>> {
+    let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
+    let mut both = Vec::new();
+    while let (Some(first), Some(second)) = (a.peek(), b.peek()) {
+        let rows = first.start.max(second.start)..first.end.min(second.end);
+        if !rows.is_empty() {
+            both.push(rows);
+        }
+        if first.end <= second.end {
+            a.next();
+        } else {
+            b.next();
+        }
+    }
+    both
+}
+
 /// What a caller reads.
 #[derive(Clone, Copy)]
 pub struct ReadRequest<'a> {
@@ -296,5 +329,21 @@ mod tests {
         // SAFETY: the list is null, which is rejected before it is read.
         let error = unsafe { Selection::from_raw(&raw) }.unwrap_err();
         assert!(error.message().contains("invalid list of 3 row ranges"), "{error}");
+    }
+
+    #[test]
+    fn intersection_contains_the_rows_of_both_lists() {
+        assert_eq!(intersection(&[0..10, 20..30], &[5..25]), [5..10, 20..25]);
+        assert_eq!(intersection(&[0..10], &[10..20]), []);
+        assert_eq!(intersection(&[0..10, 12..14], &[0..3, 4..5, 9..20]), [0..3, 4..5, 9..10, 12..14]);
+    }
+
+    #[test]
+    fn rows_of_a_piece_are_positions_in_the_input() {
+        let selection = |rows| Selection { rows, ..Selection::default() };
+        assert_eq!(selection(None).rows_of_piece(5..9), [5..9]);
+        assert_eq!(selection(None).rows_of_piece(5..5), []);
+        assert_eq!(selection(Some(vec![1..2, 3..100])).rows_of_piece(5..9), [6..7, 8..9]);
+        assert_eq!(selection(Some(vec![u64::MAX - 1..u64::MAX])).rows_of_piece(5..9), []);
     }
 }

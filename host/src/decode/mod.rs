@@ -16,6 +16,7 @@ mod rows;
 mod run;
 mod schedule;
 mod source;
+mod stage;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -37,9 +38,10 @@ use crossdock_plugin_api::{
 
 pub(crate) use on_host::{HostDecodes, Watch};
 use pass::{Chain, Inputs, Link, with_context};
-use plan::{By, ChildInput, Decoded, Step, machine_bytes, plan, plugin_for, stage, unknown};
+use plan::{By, ChildInput, Decoded, Step, machine_bytes, plan, plugin_for, unknown};
 use run::run_all;
 use schedule::{Schedule, temporary_nodes};
+use stage::stage;
 
 use crate::error::{Error, Result};
 use crate::foreign_memory;

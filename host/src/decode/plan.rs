@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_schema::{Field, Schema, SchemaRef};
 use crossdock_arrays::import_field_ref;
-use crossdock_memory::{Buffer, Memory};
 use crossdock_memory_backend::physical_memory_bytes;
 use crossdock_plugin_api::{
     DecodePlan, Device, EncodedArray, EncodedNode, EncodingHandle, Error as ApiError, Operator,
@@ -46,7 +45,7 @@ pub(super) struct Decoded<'a> {
 
 impl Decoded<'_> {
     /// Whether the decoder reads buffer `i` of the node.
-    fn reads_buffer(&self, i: usize) -> bool {
+    pub fn reads_buffer(&self, i: usize) -> bool {
         match &self.by {
             By::Plugin(_) => true,
             By::Program(program) | By::ProgramAbove(program) => match program.source {
@@ -312,54 +311,4 @@ pub(super) fn machine_bytes() -> u64 {
         BYTES.store(if bytes == 0 { u64::MAX } else { bytes }, Ordering::Relaxed);
     }
     BYTES.load(Ordering::Relaxed)
-}
-
-/// Copies each node's buffers to the device where the node is decoded. The buffers of a child that
-/// stays encoded are copied to the device where its parent is decoded.
-pub(super) fn stage(array: &mut EncodedArray, steps: &[Step<'_>], memory: &Memory) -> ApiResult<()> {
-    // `None`: no plugin or kernel reads the node's buffers.
-    let mut devices: Vec<Option<Device>> = vec![None; steps.len()];
-    for (index, step) in steps.iter().enumerate() {
-        let Step::Decoded(Decoded { device, inputs, by, .. }) = step else { continue };
-        let raw = inputs.iter().zip(index + 1..).filter(|(input, _)| **input == ChildInput::Raw);
-        let raw = raw.map(|(_, at)| at).filter(|_| matches!(by, By::Plugin(_)));
-        for at in std::iter::once(index).chain(raw) {
-            if let Some(slot) = devices.get_mut(at) {
-                *slot = Some(*device);
-            }
-        }
-    }
-    for (index, device) in devices.into_iter().enumerate() {
-        let Some(device) = device else { continue };
-        for i in 0..array.node(index)?.n_buffers() {
-            if matches!(steps.get(index), Some(Step::Decoded(step)) if !step.reads_buffer(i)) {
-                continue;
-            }
-            let buffer = array.node(index)?.buffer(i)?;
-            let current = Device::from_arrow(buffer.device.r#type, buffer.device.id);
-            if current == device || buffer.bytes == 0 {
-                continue;
-            }
-            let stream = memory.default_stream(if device == Device::CPU { current } else { device })?;
-            array.replace_buffer(index, i, |raw| {
-                // SAFETY: the array's producer guarantees that each buffer has its declared address
-                // and length.
-                let from = unsafe { Buffer::from_encoded(raw) };
-                let from = from.ok_or_else(|| ApiError::internal("a buffer with bytes has no address"))?;
-                let bytes = from.len().unwrap_or(0);
-                let mut to = memory.alloc(&memory.default_stream(device)?, bytes)?;
-                stream.wait(from.ready())?;
-                stream.copy(&mut to, 0, &from, 0, bytes)?;
-                let to = if device == Device::CPU {
-                    // The copy must be complete, because the host reads it next.
-                    stream.synchronize()?;
-                    to.freeze_now()
-                } else {
-                    to.freeze(&stream)?
-                };
-                Ok(to.to_encoded())
-            })?;
-        }
-    }
-    Ok(())
 }

@@ -1,11 +1,10 @@
 //! Implements `crossdock.host.loader/1`: moves ranges of sources to devices.
 //!
 //! A source in memory that the device copies itself, such as pinned memory, is copied as any other
-//! host memory. Other sources are read at offsets, also mapped files, whose pages are then not
-//! added to the memory of the process: for a CUDA device into pinned chunks, whose copies to the
-//! device run while other chunks are read (`cuda::staging`), and for host devices into the target
-//! itself. Several threads of the session's pool read at the same time, if the length of the source
-//! is known.
+//! host memory. Other sources, such as mapped files, are read at offsets: for a CUDA device into
+//! pinned chunks, whose copies to the device run while other chunks are read (`cuda::staging`), and
+//! for host devices into the target itself. Several threads of the session's pool read at the same
+//! time, if the length of the source is known.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -48,6 +47,8 @@ impl Loader {
 
 struct SourceOfCall<'a> {
     source: BorrowedSource<'a>,
+    /// The bytes of the source, if they are in memory.
+    map: Option<Map>,
     call: &'a Call<'a>,
 }
 
@@ -58,7 +59,11 @@ unsafe impl Sync for SourceOfCall<'_> {}
 impl ReadAt for SourceOfCall<'_> {
     fn read(&self, offset: u64, to: &mut [u8]) -> Result<()> {
         self.call.check_cancelled()?;
-        self.source.read_exact_at(offset, to)
+        let Some(map) = &self.map else { return self.source.read_exact_at(offset, to) };
+        let range = usize::try_from(offset).ok().and_then(|at| map.bytes().get(at..)?.get(..to.len()));
+        let missing = || Error::bad_data(format!("'{}' has become shorter", self.source.name()));
+        to.copy_from_slice(range.ok_or_else(missing)?);
+        Ok(())
     }
 
     fn is_sequential(&self) -> bool {
@@ -112,8 +117,9 @@ impl Loader {
         let (device, stream) = unsafe { self.account.stream_of_call(stream, call.device()) }?;
         // SAFETY: `stream` is live by this function's contract.
         let is_copied = |map: &Map| unsafe { self.account.copies_in_place(stream, map.address()) };
-        let Some(map) = source.map().filter(is_copied) else {
-            let source = SourceOfCall { source, call };
+        let map = source.map();
+        let Some(map) = map.as_ref().filter(|map| is_copied(map)).cloned() else {
+            let source = SourceOfCall { source, map, call };
             // SAFETY: the ranges are memory of the stream's device by this function's contract.
             return unsafe { self.account.load(stream, &source, loads, &self.tasks) };
         };

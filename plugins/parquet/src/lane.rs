@@ -9,7 +9,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Field};
 use crossdock_arrays::{DeviceArray, import_array};
 use crossdock_memory::Memory;
-use crossdock_plugin_api::{Device, Error, Owned, Result, abi};
+use crossdock_plugin_api::{Device, Error, Owned, Result, abi, intersection};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowGroups, RowSelection};
 use parquet::basic::Type as Physical;
 use parquet::column::page::{Page, PageIterator, PageReader};
@@ -184,8 +184,7 @@ impl Lane {
         };
         let needed: Option<Vec<PageLocation>> = locations.as_ref().map(|locations| {
             let rows = page_index::rows_of_pages(locations, self.part.n_group_rows);
-            let is_needed =
-                |rows: Range<u64>| !crate::rows::intersection(&self.part.rows, &[rows]).is_empty();
+            let is_needed = |rows: Range<u64>| !intersection(&self.part.rows, &[rows]).is_empty();
             locations
                 .iter()
                 .zip(rows)

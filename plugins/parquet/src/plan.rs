@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use crossdock_plugin_api::{Device, Result, Selection};
+use crossdock_plugin_api::{Device, Result, Selection, intersection};
 
 use crate::columns::Column;
 use crate::footer::Footer;
 use crate::lane::{Part, copies_values, value_bytes};
 use crate::pages::row_bytes;
-use crate::rows::{count, intersection, part};
+use crate::rows::{count, part};
 
 /// The number of rows of a batch on the CPU if the caller has no preference. The memory of larger
 /// batches is returned to the operating system each time, and must be mapped again.

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use arrow_schema::{DataType, Field};
 use crossdock_arrays::filter::Comparison;
-use crossdock_plugin_api::{Predicate, Result, abi};
+use crossdock_plugin_api::{Predicate, Result, abi, intersection};
 use parquet::arrow::{ProjectionMask, parquet_to_arrow_schema_by_columns};
 use parquet::basic::{ColumnOrder, SortOrder, Type as Physical};
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
@@ -16,7 +16,6 @@ use crate::columns::Leaf;
 use crate::error::{of_reader, reading};
 use crate::footer::Footer;
 use crate::page_index;
-use crate::rows::intersection;
 
 /// A value of a statistic or of a predicate.
 #[derive(Clone, Debug, PartialEq, PartialOrd)]

@@ -11,7 +11,7 @@ use crossdock_arrays::{
 use crossdock_memory::Memory;
 use crossdock_plugin_api::{
     BatchStream, Call, Device, Error, Fragment, Honoured, Host, Input, Options, Owned, ReadRequest, Result,
-    Selection, Tasks, abi,
+    Selection, Tasks, abi, intersection,
 };
 
 use crate::bytes::File;
@@ -21,7 +21,7 @@ use crate::fragments::Token;
 use crate::lane::{Limits, Part};
 use crate::plan::{self, BATCH_PARTS, Group};
 use crate::prune::prune;
-use crate::rows::{count, intersection};
+use crate::rows::count;
 use crate::running::{Job, Running};
 use crate::{settings, statistics};
 
@@ -271,10 +271,5 @@ fn needed_rows(footer: &Footer, file: &File, request: &ReadRequest<'_>) -> Resul
         }
         None => 0..footer.n_rows(),
     };
-    let Some(rows) = &request.selection.rows else {
-        return Ok(Vec::from_iter((!piece.is_empty()).then_some(piece)));
-    };
-    let shift = |row: u64| piece.start.saturating_add(row);
-    let rows: Vec<_> = rows.iter().map(|rows| shift(rows.start)..shift(rows.end)).collect();
-    Ok(intersection(&rows, &[piece]))
+    Ok(request.selection.rows_of_piece(piece))
 }

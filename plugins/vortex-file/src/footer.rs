@@ -8,9 +8,11 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use crossdock_memory::{Result, StoredSource};
 use crossdock_plugin_api::Error;
 use crossdock_vortex_types::dtype;
-use crossdock_vortex_types::flatbuffer::{Flatbuffer, Table};
+use crossdock_vortex_types::flatbuffer::Flatbuffer;
 
 use crate::layout::{self, Layout};
+use crate::metadata;
+use crate::place::Place;
 
 /// The bytes at the beginning and at the end of a file.
 pub const MAGIC: &[u8; 4] = b"VTXF";
@@ -18,9 +20,6 @@ pub const MAGIC: &[u8; 4] = b"VTXF";
 const VERSION: u16 = 1;
 /// The version, the length of the postscript, and the magic bytes.
 const END_BYTES: usize = 8;
-/// The maximum size of the metadata of a file. It bounds the memory that a malformed file can
-/// request.
-const MAX_METADATA_BYTES: u64 = 1 << 30;
 
 /// The metadata of a file.
 pub struct Footer {
@@ -56,8 +55,8 @@ impl Segment {
 }
 
 impl Footer {
-    /// Reads the metadata of a file.
-    pub fn read(file: &StoredSource) -> Result<Self> {
+    /// Reads the metadata of a file. Calls `warn` if metadata of the user are left out.
+    pub fn read(file: &StoredSource, warn: &mut dyn FnMut(&str)) -> Result<Self> {
         let len = file.len();
         if len < END_BYTES as u64 {
             return Err(Error::bad_data(format!(
@@ -86,11 +85,11 @@ impl Footer {
             )));
         };
         file.with(start, bytes as usize, |bytes| {
-            Self::from_postscript(file, bytes).map_err(|error| error.context("the postscript"))
+            Self::from_postscript(file, bytes, warn).map_err(|error| error.context("the postscript"))
         })
     }
 
-    fn from_postscript(file: &StoredSource, postscript: &[u8]) -> Result<Self> {
+    fn from_postscript(file: &StoredSource, postscript: &[u8], warn: &mut dyn FnMut(&str)) -> Result<Self> {
         let postscript = Flatbuffer::new(postscript);
         let root = postscript.root()?;
         let place = |n: usize, what: &str| {
@@ -106,48 +105,19 @@ impl Footer {
             DataType::Struct(fields) if !field.is_nullable() => (Schema::new(fields.clone()), true),
             _ => (Schema::new(vec![field.clone()]), false),
         };
+        let metadata = metadata::read(root, 4, file, warn).map_err(|error| error.context("the metadata"))?;
+        let schema = schema.with_metadata(metadata);
         let footer = place(3, "the footer")?;
         let specs = footer.with(file, |bytes| {
             Specs::read(bytes, file.len()).map_err(|error| error.context("the footer"))
         })?;
-        let root = place(1, "the layout")?.with(file, |bytes| {
+        let layout = place(1, "the layout")?.with(file, |bytes| {
             let layouts = layout::Context { ids: &specs.layouts, n_segments: specs.segments.len() };
             layout::read(bytes, &field, &layouts).map_err(|error| error.context("the layout"))
         })?;
         let Specs { encodings, segments, .. } = specs;
-        Ok(Self { schema: schema.into(), is_table, root, field, encodings, segments })
+        Ok(Self { schema: schema.into(), is_table, root: layout, field, encodings, segments })
     }
-}
-
-/// The place of a flatbuffer in the file.
-struct Place {
-    offset: u64,
-    bytes: usize,
-}
-
-impl Place {
-    fn read(table: Table<'_, '_>, file: &StoredSource) -> Result<Self> {
-        if has_scheme(table, 3)? || table.has(4)? {
-            return Err(Error::unsupported("the metadata is compressed or encrypted"));
-        }
-        let (offset, bytes) = (table.u64(0)?, u64::from(table.u32(1)?));
-        file.check(offset, bytes)?;
-        if bytes > MAX_METADATA_BYTES {
-            return Err(Error::unsupported(format!(
-                "the metadata has {bytes} bytes, expected at most {MAX_METADATA_BYTES}"
-            )));
-        }
-        Ok(Self { offset, bytes: bytes as usize })
-    }
-
-    fn with<T>(&self, file: &StoredSource, f: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
-        file.with(self.offset, self.bytes, f)
-    }
-}
-
-/// Whether slot `n` has a compression other than none.
-fn has_scheme(table: Table<'_, '_>, n: usize) -> Result<bool> {
-    Ok(table.has(n)? && table.table(n, "the compression")?.u8(0)? != 0)
 }
 
 /// The lists of the footer.

@@ -17,6 +17,8 @@ mod context;
 mod footer;
 mod fragments;
 mod layout;
+mod metadata;
+mod place;
 mod reader;
 mod segments;
 mod tree;

@@ -14,7 +14,7 @@ use crossdock_arrays::{
 use crossdock_memory::{Device, Memory, Result, StoredSource, Stream};
 use crossdock_plugin_api::{
     BatchStream, Call, CallSettings, CancelFlag, Error, Fragment, Honoured, Input, Owned, Predicate,
-    ReadRequest, TaskGroup, abi,
+    ReadRequest, TaskGroup, abi, intersection,
 };
 
 use crate::batches;
@@ -25,7 +25,7 @@ use crate::fragments::{Token, rows_of_fragment};
 use crate::layout::{Kind, Layout};
 use crate::segments::Segments;
 use crate::tree::for_each_segment;
-use crate::zones::{intersection, matching, rows_of};
+use crate::zones::{matching, rows_of};
 
 /// The stream of batches of a file.
 pub struct Reader {
@@ -95,7 +95,8 @@ impl Reader {
                 "a Vortex file is read from its end, but the input is a pipe: store it in a file first",
             )
         })?;
-        let footer = Footer::read(&source)?;
+        let warn = &mut |text: &str| context.host.log(abi::LOG_WARN, &format!("'{name}': {text}"));
+        let footer = Footer::read(&source, warn)?;
         if let Some(expected) = request.schema {
             // SAFETY: the plugin boundary requires the caller to pass a valid ArrowSchema that
             // lives until the call returns.
@@ -124,14 +125,7 @@ impl Reader {
             Some(token) => Token::find(token, n_file_rows, file.source.len())?,
             None => 0..n_file_rows,
         };
-        let mut needed = match &selection.rows {
-            None => vec![piece],
-            Some(rows) => {
-                let shift = |row: u64| piece.start.saturating_add(row);
-                let rows: Vec<_> = rows.iter().map(|rows| shift(rows.start)..shift(rows.end)).collect();
-                intersection(&rows, &[piece])
-            }
-        };
+        let mut needed = selection.rows_of_piece(piece);
         let pruned = prune(context, call, &file, &selection.predicates)?;
         if let Some(matching) = &pruned {
             needed = intersection(&needed, matching);

@@ -109,24 +109,6 @@ fn rows_of_zones(zone_rows: u64, n_rows: u64) -> impl Iterator<Item = Range<u64>
     })
 }
 
-/// The rows that both lists of ascending ranges contain.
-pub fn intersection(a: &[Range<u64>], b: &[Range<u64>]) -> Vec<Range<u64>> {
-    let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
-    let mut both = Vec::new();
-    while let (Some(first), Some(second)) = (a.peek(), b.peek()) {
-        let rows = first.start.max(second.start)..first.end.min(second.end);
-        if !rows.is_empty() {
-            both.push(rows);
-        }
-        if first.end <= second.end {
-            a.next();
-        } else {
-            b.next();
-        }
-    }
-    both
-}
-
 /// Whether each value of an array in host memory is null.
 fn nulls(array: &DeviceArray, stream: &Stream) -> Result<Vec<bool>> {
     let Some((bits, first)) = array.validity_bits() else { return Ok(vec![false; array.len()]) };
@@ -177,12 +159,5 @@ mod tests {
         assert_eq!(rows_of(&[true, true, false, true], 10, 35), [0..20, 30..35]);
         assert_eq!(rows_of(&[false; 4], 10, 35), []);
         assert_eq!(rows_of(&[true], 10, 0), []);
-    }
-
-    #[test]
-    fn intersection_contains_the_rows_of_both_lists() {
-        assert_eq!(intersection(&[0..10, 20..30], &[5..25]), [5..10, 20..25]);
-        assert_eq!(intersection(&[0..10], &[10..20]), []);
-        assert_eq!(intersection(&[0..10, 12..14], &[0..3, 4..5, 9..20]), [0..3, 4..5, 9..10, 12..14]);
     }
 }

@@ -1,13 +1,11 @@
 """Fixtures of the tests of the plugin object-store. `cargo xtask test --all --only object-store` builds the plugin, sets
 CROSSDOCK_OBJECT_STORE_PLUGIN to its file, and runs the tests."""
 
-import gc
 import os
 import threading
-import time
-from pathlib import Path
 
 import pytest
+from separate_plugin import assert_freed, path_of
 
 cd = pytest.importorskip("crossdock")
 pa = pytest.importorskip("pyarrow")
@@ -23,11 +21,7 @@ for name in list(os.environ):
 @pytest.fixture(scope="session")
 def plugin():
     """The path of the built plugin."""
-    path = os.environ.get("CROSSDOCK_OBJECT_STORE_PLUGIN")
-    if not path:
-        pytest.skip("CROSSDOCK_OBJECT_STORE_PLUGIN is not set; `cargo xtask test --all` sets it to what it built")
-    assert Path(path).is_file(), f"CROSSDOCK_OBJECT_STORE_PLUGIN: there is no file {path}"
-    return path
+    return path_of("CROSSDOCK_OBJECT_STORE_PLUGIN")
 
 
 @pytest.fixture
@@ -35,11 +29,7 @@ def session(plugin):
     """A session with the plugin. At the end of the test, all memory must be freed."""
     with cd.Session(plugins=[plugin]) as session:
         yield session
-        until = time.monotonic() + 20
-        while session.memory_used() and time.monotonic() < until:
-            gc.collect()
-            time.sleep(0.01)
-        assert session.memory_used() == {}, "memory was not freed"
+        assert_freed(session)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ read."""
 import io
 import pickle
 import random
+import subprocess
 
 import crossdock as cd
 import numpy as np
@@ -51,6 +52,34 @@ def test_table_on_a_device_equals_that_of_vortex_data(cuda_session, tmp_path, gr
     path = tmp_path / "table.vortex"
     vortex_tables.write(vortex_tables.table(n, [group]), path, form)
     assert_read_as_by_vortex(cuda_session, path)
+
+
+# The plugin vortex-writer wrote this file from {"a": [1, 2, 3]} with the metadata.
+WITH_METADATA = (GOLDEN.parent / "metadata.vortex").read_bytes()
+METADATA = {b"first": b"one", b"fir\xc3\xbe": "zwei \u00fc".encode(), b"empty": b""}
+
+
+def test_metadata_of_the_user_is_the_metadata_of_the_schema(session):
+    table = session.read(WITH_METADATA).to_pyarrow()
+    assert table.schema.metadata == METADATA
+    assert table.to_pydict() == {"a": [1, 2, 3]}
+    assert session.read(WITH_METADATA, columns=["a"]).to_pyarrow().schema.metadata == METADATA
+
+
+def test_metadata_that_is_not_text_is_left_out_with_a_warning(tmp_path, crossdock):
+    path = tmp_path / "a.vortex"
+    path.write_bytes(WITH_METADATA.replace(b"onezwei", b"\xff\xfe\xfdzwei"))
+    done = subprocess.run([crossdock, "show", path, "--json"], capture_output=True, text=True, check=True)
+    assert "the metadata 'first' is left out: it is not UTF-8" in done.stderr
+    with cd.Session() as session:
+        assert session.read(path).to_pyarrow().schema.metadata == {
+            key: value for key, value in METADATA.items() if key != b"first"
+        }
+
+
+def test_invalid_keys_of_metadata_are_errors(session):
+    with pytest.raises(cd.DataError, match="the metadata: the key 'first' occurs twice"):
+        session.read(WITH_METADATA.replace("fir\u00fe".encode(), b"first"))
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.vortex")), ids=lambda path: path.stem)

@@ -2,7 +2,6 @@
 
 import os
 import random
-import resource
 import struct
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tables
+from separate_plugin import assert_error_of_the_sink_is_passed_on
 
 
 # The number of changed files for each seed.
@@ -275,18 +275,8 @@ def test_rows_without_columns_are_an_error(session, tmp_path):
 
 
 def test_error_of_the_sink_is_passed_on(tmp_path, plugin, run):
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-
     table = pa.table({"a": np.random.default_rng(1).random(50_000)})
-    with pa.ipc.new_file(str(tmp_path / "a.arrow"), table.schema) as writer:
-        writer.write_table(table)
-    arguments = ("convert", "--plugins", plugin, tmp_path / "a.arrow", tmp_path / "b.parquet", "--quiet")
-    # Python ignores SIGXFSZ, so a write beyond the limit fails with EFBIG.
-    done = run(*arguments, preexec_fn=limit, restore_signals=False)
-    assert done.returncode != 0
-    assert b"File too large" in done.stderr
-    assert os.listdir(tmp_path) == ["a.arrow"]
+    assert_error_of_the_sink_is_passed_on(run, plugin, table, tmp_path, "b.parquet")
 
 
 def test_too_little_memory_for_writing_is_an_error_and_enough_memory_suffices(plugin, tmp_path):
