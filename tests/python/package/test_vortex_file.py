@@ -4,7 +4,6 @@ read."""
 import io
 import pickle
 import random
-import subprocess
 
 import crossdock as cd
 import numpy as np
@@ -64,17 +63,6 @@ def test_metadata_of_the_user_is_the_metadata_of_the_schema(session):
     assert table.schema.metadata == METADATA
     assert table.to_pydict() == {"a": [1, 2, 3]}
     assert session.read(WITH_METADATA, columns=["a"]).to_pyarrow().schema.metadata == METADATA
-
-
-def test_metadata_that_is_not_text_is_left_out_with_a_warning(tmp_path, crossdock):
-    path = tmp_path / "a.vortex"
-    path.write_bytes(WITH_METADATA.replace(b"onezwei", b"\xff\xfe\xfdzwei"))
-    done = subprocess.run([crossdock, "show", path, "--json"], capture_output=True, text=True, check=True)
-    assert "the metadata 'first' is left out: it is not UTF-8" in done.stderr
-    with cd.Session() as session:
-        assert session.read(path).to_pyarrow().schema.metadata == {
-            key: value for key, value in METADATA.items() if key != b"first"
-        }
 
 
 def test_invalid_keys_of_metadata_are_errors(session):
