@@ -27,7 +27,7 @@ def folders() -> list[str]:
 
 def _find_spec(package: str) -> ModuleSpec | None:
     """What `importlib.util.find_spec` finds, without the import of that module."""
-    specs = (finder.find_spec(package, None) for finder in sys.meta_path)
+    specs = (finder.find_spec(package, None) for finder in sys.meta_path if hasattr(finder, "find_spec"))
     return next(filter(None, specs), None)
 
 
@@ -73,7 +73,8 @@ def _distributions(folder: str) -> "Iterator[tuple[str, str]]":
 def _values(path: str) -> "Iterator[str]":
     """The values of the group in a file in the format of entry_points.txt."""
     try:
-        with open(path, encoding="utf-8") as file:
+        # Another package's file may be malformed.
+        with open(path, encoding="utf-8", errors="replace") as file:
             lines = file.read().splitlines()
     except OSError:
         return

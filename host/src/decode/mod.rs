@@ -19,7 +19,6 @@ mod source;
 mod stage;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -38,6 +37,7 @@ use crossdock_plugin_api::{
 
 pub(crate) use on_host::{HostDecodes, Watch};
 use pass::{Chain, Inputs, Link, with_context};
+pub use plan::NodePlan;
 use plan::{By, ChildInput, Decoded, Step, machine_bytes, plan, plugin_for, unknown};
 use run::run_all;
 use schedule::{Schedule, temporary_nodes};
@@ -49,49 +49,6 @@ use crate::instances::Instances;
 use crate::plugin::Plugin;
 use crate::session::Session;
 use crate::tracing_hooks::{self, Producer};
-
-/// How a node is decoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NodePlan {
-    /// The node's plugin decodes the node on this device.
-    Plugin(Device),
-    /// The host's kernels decode the node on this device. They run the program that the node's
-    /// plugin returned.
-    Program(Device),
-    /// The host's kernels decode the node in one pass with its parent, because the node is the
-    /// source of the parent's program.
-    WithParent,
-    /// The node is passed, still encoded, to the plugin that decodes one of its ancestors.
-    ByAncestor,
-    /// No decoder needs the node.
-    NotRead,
-}
-
-impl NodePlan {
-    fn from_step(step: &Step<'_>) -> Self {
-        match step {
-            Step::Raw => Self::ByAncestor,
-            Step::NotRead(_) | Step::BelowNotRead => Self::NotRead,
-            Step::Decoded(step) => match step.by {
-                By::Plugin(_) => Self::Plugin(step.device),
-                By::Program(_) => Self::Program(step.device),
-                By::ProgramAbove(_) => Self::WithParent,
-            },
-        }
-    }
-}
-
-impl fmt::Display for NodePlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Plugin(device) => write!(f, "{device}, by the plugin"),
-            Self::Program(device) => write!(f, "{device}, by a program"),
-            Self::WithParent => f.write_str("with its parent"),
-            Self::ByAncestor => f.write_str("by an ancestor"),
-            Self::NotRead => f.write_str("not read"),
-        }
-    }
-}
 
 /// The decoded nodes, by node index.
 type Done = Vec<Option<DeviceBatch>>;

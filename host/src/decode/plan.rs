@@ -2,6 +2,7 @@
 //! which device.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,6 +65,49 @@ pub(super) enum By<'a> {
     Program(Program),
     /// The host's kernels, in one pass with the program of the node's parent.
     ProgramAbove(Program),
+}
+
+/// How a node is decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodePlan {
+    /// The node's plugin decodes the node on this device.
+    Plugin(Device),
+    /// The host's kernels decode the node on this device. They run the program that the node's
+    /// plugin returned.
+    Program(Device),
+    /// The host's kernels decode the node in one pass with its parent, because the node is the
+    /// source of the parent's program.
+    WithParent,
+    /// The node is passed, still encoded, to the plugin that decodes one of its ancestors.
+    ByAncestor,
+    /// No decoder needs the node.
+    NotRead,
+}
+
+impl NodePlan {
+    pub(super) fn from_step(step: &Step<'_>) -> Self {
+        match step {
+            Step::Raw => Self::ByAncestor,
+            Step::NotRead(_) | Step::BelowNotRead => Self::NotRead,
+            Step::Decoded(step) => match step.by {
+                By::Plugin(_) => Self::Plugin(step.device),
+                By::Program(_) => Self::Program(step.device),
+                By::ProgramAbove(_) => Self::WithParent,
+            },
+        }
+    }
+}
+
+impl fmt::Display for NodePlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plugin(device) => write!(f, "{device}, by the plugin"),
+            Self::Program(device) => write!(f, "{device}, by a program"),
+            Self::WithParent => f.write_str("with its parent"),
+            Self::ByAncestor => f.write_str("by an ancestor"),
+            Self::NotRead => f.write_str("not read"),
+        }
+    }
 }
 
 /// How a plugin receives a descendant of a node that it decodes.
