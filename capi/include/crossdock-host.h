@@ -551,6 +551,81 @@ crossdock_code crossdock_session_scan_to_host(crossdock_session* session, const 
                                               const crossdock_read_settings* settings, struct ArrowArrayStream* out,
                                               crossdock_error* err);
 
+/* ------------------------------------------------------------------------------------ parts --- */
+
+/* A buffer of a table that was taken apart. */
+typedef struct crossdock_part {
+  size_t struct_size;
+  const void* data; /* in host memory */
+  size_t bytes;
+} crossdock_part;
+
+/*
+ * A table that was taken apart: a header, and the buffers that it refers to. A transport carries
+ * both to another process, where crossdock_session_from_parts rebuilds the table. The header
+ * contains a version; readers reject other versions.
+ */
+typedef struct crossdock_parts {
+  size_t struct_size;
+  const void* header;
+  size_t header_bytes;
+  const crossdock_part* buffers;
+  size_t n_buffers;
+  void (*release)(struct crossdock_parts*); /* [any-thread] releases the memory of all parts */
+  void* private_data;
+} crossdock_parts;
+
+/*
+ * [any-thread] Takes a table apart. Buffers in host memory are shared and not copied, except those
+ * of slices, of which only the own rows are copied. Buffers on other devices are copied to host
+ * memory.
+ *
+ * session: The session.
+ * stream:  The table's batches, for example of crossdock_session_scan. Ownership passes, also on
+ *          failure.
+ * out:     Receives the parts. The caller must release it. It may outlive the session.
+ * err:     Receives the error. May be NULL.
+ *
+ * Returns CROSSDOCK_OK or an error code.
+ */
+crossdock_code crossdock_session_to_parts(crossdock_session* session, struct ArrowDeviceArrayStream* stream,
+                                          crossdock_parts* out, crossdock_error* err);
+
+/* A buffer that was received. */
+typedef struct crossdock_received {
+  size_t struct_size;
+  const void* data; /* must stay valid and unchanged until `release` is called */
+  size_t bytes;
+  /* Called once with `release_data`, on any thread, after the last use of the bytes, or if
+   * crossdock_session_from_parts fails. May be NULL. */
+  void (*release)(void* release_data);
+  void* release_data;
+} crossdock_received;
+
+/*
+ * [any-thread] Rebuilds a table on the session's device. On the CPU, a buffer is used in place if
+ * its address is aligned as its type requires. The contents of the buffers are validated only if
+ * the session validates fully.
+ *
+ * session:      The session. The stream may outlive it.
+ * header:       The bytes of `crossdock_parts.header`. Borrowed for the call.
+ * header_bytes: The length of `header`.
+ * buffers:      The buffers in the order of `crossdock_parts.buffers`. Ownership of the bytes
+ *               passes, also on failure; the list is borrowed for the call. All elements have the
+ *               `struct_size` of the first element.
+ * n_buffers:    The length of `buffers`.
+ * out:          Receives the stream of the table's batches. The caller must release it. Only one
+ *               thread at a time may call its functions. An array is ready when its `sync_event`
+ *               has occurred, and may outlive the stream.
+ * err:          Receives the error. May be NULL.
+ *
+ * Returns CROSSDOCK_OK or an error code: CROSSDOCK_BAD_DATA if the header is damaged or if buffers
+ * are missing or have other lengths, CROSSDOCK_UNSUPPORTED if the header has another version.
+ */
+crossdock_code crossdock_session_from_parts(crossdock_session* session, const void* header, size_t header_bytes,
+                                            const crossdock_received* buffers, size_t n_buffers,
+                                            struct ArrowDeviceArrayStream* out, crossdock_error* err);
+
 /* ---------------------------------------------------------------------------------- writing --- */
 
 /*

@@ -138,6 +138,24 @@ abi! {
         storage_options: *const OptionPair,
         n_storage_options: usize,
     }
+    struct Part = "crossdock_part" {
+        data: *const c_void,
+        bytes: usize,
+    }
+    struct Parts = "crossdock_parts" {
+        header: *const c_void,
+        header_bytes: usize,
+        buffers: *const Part,
+        n_buffers: usize,
+        release: Option<unsafe extern "C" fn(*mut Parts)>,
+        private_data: *mut c_void,
+    }
+    struct Received = "crossdock_received" {
+        data: *const c_void,
+        bytes: usize,
+        release: Option<ReleaseData>,
+        release_data: *mut c_void,
+    }
     struct WriteSettings = "crossdock_write_settings" {
         format: Str,
         options: *const OptionPair,
@@ -202,7 +220,7 @@ macro_rules! released {
         }
     )* };
 }
-released!(Candidates, Leaks, Report);
+released!(Candidates, Leaks, Report, Parts);
 
 pub const HOST_ONLY_GIVEN: u32 = 1;
 pub const HOST_LENIENT: u32 = 2;

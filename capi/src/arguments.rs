@@ -45,6 +45,7 @@ out! {
     abi::Candidates = 56,
     abi::Leaks = 40,
     abi::Report = 80,
+    abi::Parts = 56,
 }
 
 /// Checks an out parameter before the object is created, because without a valid out parameter the

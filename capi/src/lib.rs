@@ -15,6 +15,7 @@ mod inputs;
 mod lists;
 mod log;
 mod outputs;
+mod parts;
 mod plan;
 mod read;
 mod scan;

@@ -12,6 +12,7 @@ use arrow_schema::{Schema, SchemaRef};
 use crossdock_arrays::DeviceBatch;
 use crossdock_memory::{Buffer, Memory};
 use crossdock_memory_backend::Trace;
+use crossdock_parts::{ChildParts, read_schema, write_schema};
 use crossdock_plugin_api::{
     BatchStream, ByteSink, ByteSource, Call, ColumnPlan, Device, Error, Format, Host, Importer, Input,
     Instance, Plugin, ReadRequest, Result, Sink, Source,
@@ -25,12 +26,10 @@ use crate::host::child::parse_response;
 use crate::host::connection::validated_batch;
 use crate::host::remote_instance::{intern_ids, program};
 use crate::locks::lock;
-use crate::wire::array_transfer::read_schema;
 use crate::wire::channel::{Channel, Message, MessageBudget};
 use crate::wire::device_segments::{SegmentParts, Streams};
 use crate::wire::incoming::Incoming;
 use crate::wire::messages::{Response, WithSegments};
-use crate::wire::node_transfer::ChildParts;
 
 const PLUGIN: &str = "hostile";
 /// The contents of the source, whose id is 1. Segments have the same length as the source.
@@ -243,7 +242,7 @@ mod tests {
 
     use super::*;
     use crate::wire::array_transfer::tests::one_node;
-    use crate::wire::array_transfer::{BatchParts, TreeParts, write_schema};
+    use crate::wire::array_transfer::{BatchParts, TreeParts};
     use crate::wire::messages::{self, CallParts, Callback, Failure};
     use crate::wire::outgoing::Outgoing;
 

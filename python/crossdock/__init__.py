@@ -38,7 +38,7 @@ from ._native import (
 from . import _plugins as _plugins
 from . import _scan as _scan
 from ._fragments import Fragment
-from ._session import default_session
+from ._session import default_session, unpickle_on
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ __all__ = [
     "compat",
     "cuda",
     "default_session",
+    "unpickle_on",
 ]
 
 

@@ -2,7 +2,7 @@
 
 import io
 
-from ._session import session_on
+from ._session import session_on, session_with
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ class Fragment:
     be. Reading raises an exception if the file has changed since then, or if another version of the plugin reads it.
     """
 
-    __slots__ = ("_arguments", "_bytes", "_device", "_num_rows", "_session", "_source", "_statistics")
+    __slots__ = ("_arguments", "_bytes", "_num_rows", "_session", "_settings", "_source", "_statistics")
 
     def __init__(
         self,
         session: "Session | None",
-        device: str,
+        settings: "tuple[Any, ...]",
         source: "Any",
         arguments: "Mapping[str, Any]",
         num_rows: int | None,
@@ -36,7 +36,7 @@ class Fragment:
     ) -> None:
         """Fragments are created by `Scan.fragments`."""
         self._session = session
-        self._device = device
+        self._settings = settings
         self._source = source
         self._arguments = dict(arguments)
         self._num_rows = num_rows
@@ -76,10 +76,10 @@ class Fragment:
     def scan(self, session: "Session | None" = None) -> "Scan":
         """Describes the fragment's table, with the columns and the schema of the scan.
 
-        session: None: the session of the scan; in another process, its session on the same device.
+        session: None: the session of the scan; in another process, a session with the same settings.
         """
         if session is None:
-            session = self._session or session_on(self._device)
+            session = self._session or session_with(*self._settings)
         return session.scan(self._source, **self._arguments)
 
     def __reduce__(self) -> "tuple[Any, ...]":
@@ -88,7 +88,7 @@ class Fragment:
             buffer = io.BytesIO()
             statistics.write_ipc(buffer, form="stream")
             statistics = buffer.getvalue()
-        state = (None, self._device, self._source, self._arguments, self._num_rows, self._bytes, statistics)
+        state = (None, self._settings, self._source, self._arguments, self._num_rows, self._bytes, statistics)
         return (Fragment, state)
 
     def __repr__(self) -> str:

@@ -2,7 +2,7 @@
 
 import os
 
-from ._session import session_on
+from ._session import session_with
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,6 +59,6 @@ def _files_in(folder: str) -> list[str]:
     return sorted(found)
 
 
-def unpickle(device: str, source: list[str], arguments: "Mapping[str, Any]") -> "Scan":
-    """Opens a pickled scan in this process's session on `device`."""
-    return session_on(device).scan(source, **arguments)
+def unpickle(settings: "tuple[Any, ...]", source: list[str], arguments: "Mapping[str, Any]") -> "Scan":
+    """Opens a pickled scan in this process's session with these settings."""
+    return session_with(*settings).scan(source, **arguments)

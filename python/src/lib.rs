@@ -32,6 +32,10 @@ mod _native {
     #[pymodule_export]
     use crate::objects::encoded::EncodedArray;
     #[pymodule_export]
+    use crate::objects::parts::Part;
+    #[pymodule_export]
+    use crate::objects::rebuild::rebuild;
+    #[pymodule_export]
     use crate::objects::scan::{Scan, ScanIterator};
     #[pymodule_export]
     use crate::objects::schema::{Field, Schema};

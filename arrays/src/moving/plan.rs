@@ -55,6 +55,9 @@ pub(super) struct Plan<'a> {
     align_bits: bool,
 }
 
+/// Bytes behind the last offset that are padding, and not other offsets.
+const MAX_PADDING: usize = 64;
+
 /// The first and the last offset of a node, if it uses only a part of its data or child.
 type Bounds = Option<(usize, usize)>;
 
@@ -115,11 +118,15 @@ impl<'a> Plan<'a> {
     fn read_bounds(&self, level: std::ops::Range<usize>, stream: &Stream) -> Result<Vec<Bounds>> {
         let partial_offsets = |node: &Node<'a>| {
             let BufferKind::Offsets { width } = node.array.layout().kind(1)? else { return None };
-            let is_whole = node.start == 0 && node.len == node.array.len();
+            let offsets = node.array.buffers().get(1).and_then(Option::as_ref)?;
+            // The beginning of an array has more offsets than it needs.
+            let max_bytes = (node.len + 1).saturating_mul(width).saturating_add(MAX_PADDING);
+            let has_own_offsets = offsets.len().is_none_or(|bytes| bytes <= max_bytes);
+            let is_whole = node.start == 0 && node.len == node.array.len() && has_own_offsets;
             if is_whole || node.len == 0 {
                 return None;
             }
-            node.array.buffers().get(1).and_then(Option::as_ref).map(|offsets| (offsets, width))
+            Some((offsets, width))
         };
         let nodes = self.nodes.get(level).unwrap_or(&[]);
         let requests: Vec<Numbers<'_>> = nodes

@@ -15,7 +15,7 @@ struct test_case {
   void (*run)(void);
 };
 /* The cases of each file. The last element of each list has the name NULL. */
-extern const struct test_case host_cases[], session_cases[], read_cases[], scan_cases[], uri_cases[], write_cases[], convert_cases[], lifetime_cases[];
+extern const struct test_case host_cases[], session_cases[], read_cases[], scan_cases[], parts_cases[], uri_cases[], write_cases[], convert_cases[], lifetime_cases[];
 
 /* Arguments of the program: a folder of plugins, the sample file, and an empty folder. */
 extern const char *plugins, *sample, *folder;

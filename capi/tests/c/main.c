@@ -4,7 +4,7 @@
 
 const char *plugins, *sample, *folder;
 
-static const struct test_case* const lists[] = {host_cases, session_cases, read_cases,    scan_cases,
+static const struct test_case* const lists[] = {host_cases, session_cases, read_cases,    scan_cases, parts_cases,
                                                 uri_cases,  write_cases,   convert_cases, lifetime_cases};
 
 static int run(const char* name) {

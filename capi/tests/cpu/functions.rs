@@ -117,6 +117,8 @@ cases! {
     scan_selects_columns_and_rows_of_all_files_together
     stream_of_a_scan_may_outlive_the_session
     scan_reports_why_files_cannot_be_read
+    table_is_rebuilt_from_its_parts
+    damaged_parts_are_released_and_rejected
     read_path_reads_uris
     scan_reads_uris_and_paths
     conversion_reads_a_uri

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crossdock_arrays::{batch_schema, export_batch, import_result, import_schema};
+use crossdock_parts::{ChildParts, DeviceParts, read_schema, write_schema};
 use crossdock_plugin_api::{
     CallSettings, CallStream, CancelFlag, Device, EncodedArray, Error, Fragment, Input, Operator, Options,
     Owned, ReadRequest, Result, Selection, Sink, Source, abi,
@@ -12,14 +13,12 @@ use crossdock_plugin_api::{
 use crate::child::host_objects::{HostSink, HostSource};
 use crate::child::instance::{Attachments, Instance, OpenStream, OpenWriter};
 use crate::child::server::Server;
-use crate::wire::array_transfer::{BatchParts, TreeParts, column_schema, read_schema, write_schema};
-use crate::wire::device_parts::DeviceParts;
+use crate::wire::array_transfer::{BatchParts, TreeParts, column_schema};
 use crate::wire::incoming::Incoming;
 use crate::wire::messages::{
     CallParts, FragmentParts, InputParts, OperatorParts, PlanParts, Request, Response, SelectionParts,
     SinkParts,
 };
-use crate::wire::node_transfer::ChildParts;
 use crate::wire::outgoing::Outgoing;
 
 type OptionParts = Vec<(String, String)>;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
 use crossdock_arrays::export_batch;
+use crossdock_parts::{ChildParts, NodeHead};
 use crossdock_plugin_api::{
     BatchStreamHandle, ChildType, EncodedArray, EncodedNode, EncodingHandle, Error, Owned, Result,
     WriterHandle, abi,
@@ -18,7 +19,6 @@ use crate::wire::array_transfer::{TreeParts, column_schema};
 use crate::wire::device_segments::{SegmentParts, SegmentSender, Streams};
 use crate::wire::incoming::Incoming;
 use crate::wire::messages::{CallParts, Callback, CallbackReply, WithSegments};
-use crate::wire::node_transfer::{ChildParts, NodeHead};
 use crate::wire::outgoing::Outgoing;
 
 /// A plugin instance, with the streams and segments of its devices.

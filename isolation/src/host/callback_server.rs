@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use crossdock_arrays::import_batch;
 use crossdock_memory::{Buffer, Memory, Stream};
 use crossdock_memory_backend::{Record, Trace};
+use crossdock_parts::ChildParts;
 use crossdock_plugin_api::{
     Call, CallSettings, CallStream, CancelFlag, Device, Error, Host, Result, Sink, Source, Validate,
 };
@@ -24,7 +25,6 @@ use crate::wire::channels::MAX_CHANNELS;
 use crate::wire::device_segments::{SegmentParts, SegmentSender, Streams};
 use crate::wire::incoming::Incoming;
 use crate::wire::messages::{self, CallParts, Callback, CallbackReply, Failure, WithSegments};
-use crate::wire::node_transfer::ChildParts;
 use crate::wire::outgoing::Outgoing;
 
 /// The number of channels that the host accepts beyond [`MAX_CHANNELS`], because the process may

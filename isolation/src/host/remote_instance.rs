@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use crossdock_arrays::import_batch;
 use crossdock_memory::Memory;
 use crossdock_memory_backend::{Account, Backend, ProcessWide, Reservation};
+use crossdock_parts::{ChildParts, NodeHead, read_schema, write_schema};
 use crossdock_plugin_api::{
     BatchStream, BatchWriter, Call, ChildType, ColumnPlan, DecodePlan, Device, EncodedNode, Encoding, Error,
     Exporter, Format, Fragment, Host, Importer, Input, Operator, Options, Owned, Plugin, ReadRequest, Result,
@@ -19,10 +20,9 @@ use crate::host::connection::{Connection, unexpected_response};
 use crate::host::isolated_plugin::IsolatedPlugin;
 use crate::host::remote_objects::{RemoteStream, RemoteWriter, register_source};
 use crate::host::segments::SharedDeviceSegments;
-use crate::wire::array_transfer::{BatchParts, TreeParts, column_schema, read_schema, write_schema};
+use crate::wire::array_transfer::{BatchParts, TreeParts, column_schema};
 use crate::wire::device_segments::Streams;
 use crate::wire::messages::{FormatParts, FragmentParts, OperatorParts, Request, Response, SinkParts};
-use crate::wire::node_transfer::{ChildParts, NodeHead};
 use crate::wire::outgoing::Outgoing;
 
 /// An instance in another process.

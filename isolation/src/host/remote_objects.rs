@@ -5,13 +5,14 @@ use std::sync::Arc;
 use arrow_schema::SchemaRef;
 use crossdock_arrays::{export_schema, import_batch};
 use crossdock_memory_backend::Reservation;
+use crossdock_parts::read_schema;
 use crossdock_plugin_api::{
     BatchStream, BatchWriter, Call, Capsule, Honoured, Map, Options, Owned, Result, Source, abi,
 };
 
 use crate::host::child::Child;
 use crate::host::connection::{Connection, unexpected_response};
-use crate::wire::array_transfer::{BatchParts, read_schema};
+use crate::wire::array_transfer::BatchParts;
 use crate::wire::messages::{InputParts, Request, Response};
 use crate::wire::outgoing::Outgoing;
 

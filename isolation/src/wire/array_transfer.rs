@@ -3,65 +3,26 @@
 
 use std::sync::Arc;
 
-use arrow_schema::{DataType, Schema, SchemaRef};
-use crossdock_arrays::layout::{BufferKind, ChildRule, Layout, layout};
-use crossdock_arrays::{DeviceArray, DeviceBatch, import_field_ref, import_schema};
+use arrow_schema::{Schema, SchemaRef};
+use crossdock_arrays::{DeviceBatch, import_field_ref};
 use crossdock_memory::{Buffer, ForeignOwner, HostView, Ready, Stream};
-use crossdock_plugin_api::encoded::blob::schema;
+use crossdock_parts::{BufferRecord, PartReader, buffers, has_other_rows, used_and_total_bytes};
 use crossdock_plugin_api::{Device, EncodedArray, EncodedNode, Error, Owned, Result, abi};
 use serde::{Deserialize, Serialize};
 
 use crate::files::mapping::Mapping;
-use crate::wire::device_parts::DeviceParts;
 use crate::wire::device_segments::Streams;
 use crate::wire::incoming::{Incoming, Place};
-use crate::wire::node_transfer::NodeRecord;
-pub use crate::wire::node_transfer::write_schema;
 use crate::wire::outgoing::Outgoing;
 
 /// A batch without its schema, because both processes know the schema.
 #[derive(Serialize, Deserialize)]
-pub struct BatchParts {
-    rows: u64,
-    metadata: Vec<(String, String)>,
-    /// The arrays of all columns in pre-order. A dictionary follows the children of its array.
-    arrays: Vec<ArrayParts>,
-}
+pub struct BatchParts(crossdock_parts::BatchParts<Place>);
 
+/// An encoded array, or a subtree of an encoded array. A buffer on a device whose buffers are not
+/// transferred has no place. Then only the metadata of the buffer is sent.
 #[derive(Serialize, Deserialize)]
-struct ArrayParts {
-    rows: u64,
-    offset: u64,
-    null_count: Option<u64>,
-    buffers: Vec<Option<Place>>,
-    n_children: u32,
-    has_dictionary: bool,
-}
-
-/// An encoded array, or a subtree of an encoded array.
-#[derive(Serialize, Deserialize)]
-pub struct TreeParts {
-    nodes: Vec<NodeRecord>,
-    buffers: Vec<BufferRecord>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct BufferRecord {
-    /// `None` for a buffer on a device whose buffers are not transferred. Then only the metadata of
-    /// the buffer is sent.
-    place: Option<Place>,
-    bytes: u64,
-    /// The address of the buffer is a multiple of this alignment (bytes).
-    alignment: u64,
-    device: DeviceParts,
-}
-
-/// Parses a schema.
-pub fn read_schema(bytes: &[u8]) -> Result<(Owned<abi::ArrowSchema>, SchemaRef)> {
-    let raw = schema::read(bytes)?;
-    let schema = Arc::new(import_schema(&raw)?);
-    Ok((raw, schema))
-}
+pub struct TreeParts(crossdock_parts::TreeParts<Place>);
 
 /// Returns the schema of the column to which a node decodes.
 pub fn column_schema(node: EncodedNode<'_>) -> Result<SchemaRef> {
@@ -84,77 +45,34 @@ impl BatchParts {
         if needs_compaction {
             batch = batch.compact(stream)?;
         }
-        let mut views = Vec::new();
-        for column in batch.columns() {
-            collect_views(column, stream, to, &mut views)?;
-        }
+        let in_host_memory = |buffer: &&Buffer| is_host_memory(buffer) && !to.accepts_device(buffer.device());
+        let views = buffers(batch.columns()).into_iter().filter(in_host_memory);
+        let views = views.map(|buffer| buffer.host_view(stream)).collect::<Result<Vec<HostView<'_>>>>()?;
         to.restrict_to(views.iter().map(|view| &**view));
-        let mut arrays = Vec::new();
-        for column in batch.columns() {
-            write_array(column, stream, to, &mut arrays)?;
-        }
+        let parts = crossdock_parts::BatchParts::write(&batch, |buffer| {
+            if to.accepts_device(buffer.device()) {
+                return to.place_on_device(buffer.clone(), 1);
+            }
+            to.place(&buffer.host_view(stream)?, 1)
+        })?;
         to.fill_segments()?;
-        let metadata = batch.metadata().iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-        Ok(Self { rows: batch.len() as u64, metadata, arrays })
+        Ok(Self(parts))
     }
 
     /// Returns the batch after all checks that do not read buffers.
     ///
     /// # Errors
     /// The arrays do not fit the schema, or a place is outside the message's files and segments.
-    pub fn read(self, schema: &SchemaRef, from: &Incoming) -> Result<DeviceBatch> {
-        let mut parts = self.arrays.into_iter();
-        let mut columns = Vec::new();
-        for field in schema.fields() {
-            let column = read_array(field.data_type(), &mut parts, from);
-            columns.push(column.map_err(|error| error.context(format_args!("column '{}'", field.name())))?);
-        }
-        if parts.next().is_some() {
-            return Err(Error::bad_data(format!(
-                "the message has more arrays than the {} columns",
-                schema.fields().len()
-            )));
-        }
-        let batch = DeviceBatch::try_new(schema.clone(), size(self.rows)?, columns)?;
-        Ok(batch.with_metadata(self.metadata.into_iter().collect()))
+    pub fn read(self, schema: &SchemaRef, mut from: &Incoming) -> Result<DeviceBatch> {
+        self.0.read(schema, &mut from)
     }
 }
 
-/// Collects views of all buffers in host memory.
-fn collect_views<'a>(
-    array: &'a DeviceArray,
-    stream: &Stream,
-    to: &Outgoing,
-    views: &mut Vec<HostView<'a>>,
-) -> Result<()> {
-    for buffer in array
-        .buffers()
-        .iter()
-        .flatten()
-        .filter(|buffer| is_host_memory(buffer) && !to.accepts_device(buffer.device()))
-    {
-        views.push(buffer.host_view(stream)?);
+/// The buffers of a message. They begin at multiples of 64 bytes.
+impl PartReader<Place> for &Incoming {
+    fn buffer(&mut self, place: Place, _: usize) -> Result<Buffer> {
+        Incoming::buffer(self, place)
     }
-    array
-        .children()
-        .iter()
-        .chain(array.dictionary())
-        .try_for_each(|child| collect_views(child, stream, to, views))
-}
-
-/// Returns the number of bytes that the array's rows use of the first buffer after the validity
-/// bitmap, the length of this buffer in bytes, and the buffer. Returns `None` if the layout has no
-/// such buffer.
-fn used_and_total_bytes(array: &DeviceArray) -> Option<(usize, usize, &Buffer)> {
-    let layout = array.layout();
-    let bits = match layout.buffers().first()? {
-        BufferKind::Bits => 1,
-        BufferKind::Fixed { bytes: width } | BufferKind::Offsets { width } => 8 * width,
-        BufferKind::Views => 128,
-        _ => return None,
-    };
-    let buffer = array.buffers().get(usize::from(layout.has_validity))?.as_ref()?;
-    Some(((array.len() + 1).saturating_mul(bits) / 8, buffer.len().unwrap_or(0), buffer))
 }
 
 /// Whether the batch uses only a small part of a buffer, for example because the batch is a slice.
@@ -162,7 +80,9 @@ fn used_and_total_bytes(array: &DeviceArray) -> Option<(usize, usize, &Buffer)> 
 /// count, because they are sent without a copy.
 fn is_small_part(batch: &DeviceBatch, stream: &Stream) -> Result<bool> {
     const MIN_SAVED_BYTES: usize = 64 << 10;
-    for (used, total, buffer) in batch.columns().iter().filter_map(used_and_total_bytes) {
+    for (used, total, buffer) in
+        batch.columns().iter().filter_map(|column| used_and_total_bytes(column, column.len()))
+    {
         if total <= used.saturating_mul(2).saturating_add(MIN_SAVED_BYTES) {
             continue;
         }
@@ -173,78 +93,8 @@ fn is_small_part(batch: &DeviceBatch, stream: &Stream) -> Result<bool> {
     Ok(false)
 }
 
-/// Whether the buffers contain rows outside the array. The plugin could read these rows.
-fn has_other_rows(array: &DeviceArray) -> bool {
-    const MAX_PADDING: usize = 64;
-    let is_longer = used_and_total_bytes(array).is_some_and(|(used, total, _)| total > used + MAX_PADDING);
-    let has_rows_below = || matches!(array.layout().child_rule, ChildRule::SameRows | ChildRule::Times(_));
-    is_longer || array.offset() > 0 || (has_rows_below() && array.children().iter().any(has_other_rows))
-}
-
 fn is_host_memory(buffer: &Buffer) -> bool {
     matches!(buffer.device().r#type, abi::DEVICE_CPU | abi::DEVICE_CUDA_HOST)
-}
-
-fn write_array(
-    array: &DeviceArray,
-    stream: &Stream,
-    to: &mut Outgoing,
-    out: &mut Vec<ArrayParts>,
-) -> Result<()> {
-    let mut place = |buffer: &Option<Buffer>| -> Result<Option<Place>> {
-        let Some(buffer) = buffer else { return Ok(None) };
-        if to.accepts_device(buffer.device()) {
-            return to.place_on_device(buffer.clone(), 1).map(Some);
-        }
-        to.place(&buffer.host_view(stream)?, 1).map(Some)
-    };
-    out.push(ArrayParts {
-        rows: array.len() as u64,
-        offset: array.offset() as u64,
-        null_count: array.null_count().map(|n| n as u64),
-        buffers: array.buffers().iter().map(&mut place).collect::<Result<_>>()?,
-        n_children: array.children().len() as u32,
-        has_dictionary: array.dictionary().is_some(),
-    });
-    array
-        .children()
-        .iter()
-        .chain(array.dictionary())
-        .try_for_each(|child| write_array(child, stream, to, out))
-}
-
-/// Reads the array and its children. The depth of the recursion is the depth of the type, which is
-/// limited.
-fn read_array(
-    data_type: &DataType,
-    parts: &mut impl Iterator<Item = ArrayParts>,
-    from: &Incoming,
-) -> Result<DeviceArray> {
-    let record =
-        parts.next().ok_or_else(|| Error::bad_data("the message has fewer arrays than the columns"))?;
-    let Layout { children: expected, dictionary: values, .. } = layout(data_type);
-    if record.n_children as usize != expected.len() || record.has_dictionary != values.is_some() {
-        return Err(Error::bad_data(format!(
-            "an array of type {data_type} has {} children, expected {}",
-            record.n_children,
-            expected.len()
-        )));
-    }
-    let buffer = |place: Option<Place>| place.map(|place| from.buffer(place)).transpose();
-    let buffers = record.buffers.into_iter().map(buffer).collect::<Result<_>>()?;
-    let fields = (0..expected.len()).filter_map(|i| expected.get(i));
-    let children = fields.map(|field| read_array(field.data_type(), parts, from)).collect::<Result<_>>()?;
-    let dictionary = values.map(|(_, values)| read_array(values, parts, from)).transpose()?;
-    let null_count = record.null_count.map(size).transpose()?;
-    DeviceArray::try_new(
-        data_type.clone(),
-        size(record.rows)?,
-        size(record.offset)?,
-        null_count,
-        buffers,
-        children,
-        dictionary,
-    )
 }
 
 impl TreeParts {
@@ -252,23 +102,17 @@ impl TreeParts {
     #[cfg(test)]
     pub fn of_equal_nodes(node: EncodedNode<'_>, n: usize) -> Self {
         let one = || Self::write(node, &mut Outgoing::default()).unwrap_or_else(|error| panic!("{error}"));
-        Self { nodes: (0..n).flat_map(|_| one().nodes).collect(), buffers: Vec::new() }
+        let nodes = (0..n).flat_map(|_| one().0.nodes).collect();
+        Self(crossdock_parts::TreeParts { nodes, buffers: Vec::new() })
     }
 
     /// Adds a node and all its descendants to a message. If a buffer is on a device that the
     /// message does not accept, only the metadata of the buffer is sent.
     pub fn write(root: EncodedNode<'_>, to: &mut Outgoing) -> Result<Self> {
-        let (mut nodes, mut buffers) = (Vec::new(), Vec::new());
-        for index in root.index()..root.end() {
-            let node = root.at(index)?;
-            nodes.push(NodeRecord::write(node)?);
-            for i in 0..node.n_buffers() {
-                buffers.push(write_buffer(&node.buffer(i)?, to)?);
-            }
-        }
+        let parts = crossdock_parts::TreeParts::write(root, |buffer| place_of(buffer, to))?;
         // The segments are filled before the borrow of the array ends.
         to.fill_segments()?;
-        Ok(Self { nodes, buffers })
+        Ok(Self(parts))
     }
 
     /// Returns the encoded array.
@@ -276,23 +120,20 @@ impl TreeParts {
     /// # Errors
     /// The nodes form no tree, or a place is outside the message's files and segments.
     pub fn read(self, from: &Incoming) -> Result<EncodedArray> {
-        let nodes = self.nodes.into_iter().map(NodeRecord::read).collect::<Result<_>>()?;
-        let buffers =
-            self.buffers.into_iter().map(|record| read_buffer(&record, from)).collect::<Result<_>>()?;
-        EncodedArray::new(nodes, buffers)
+        self.0.read(|record| read_buffer(&record, from))
     }
 }
 
-fn write_buffer(buffer: &abi::EncodedBuffer, to: &mut Outgoing) -> Result<BufferRecord> {
+fn place_of(buffer: &abi::EncodedBuffer, to: &mut Outgoing) -> Result<Option<Place>> {
     // All fields are zero if the node is already decoded and the buffer was moved out of it.
     let (alignment, device, bytes) = (buffer.alignment.max(1), buffer.device, buffer.bytes);
-    let place = if device == Device::CPU && buffer.release.is_some() && bytes > 0 {
+    if device == Device::CPU && buffer.release.is_some() && bytes > 0 {
         let too_long = |_| Error::internal("a buffer that is longer than the address space");
         let bytes = usize::try_from(bytes).map_err(too_long)?;
         // SAFETY: the buffer belongs to an `EncodedArray` that the caller borrows. It is in host
         // memory and not released, so `bytes` bytes are readable at its address.
         let bytes = unsafe { std::slice::from_raw_parts(buffer.address.cast::<u8>(), bytes) };
-        Some(to.place(bytes, alignment)?)
+        to.place(bytes, alignment).map(Some)
     } else if to.accepts_device(Device::from_arrow(device.r#type, device.id)) && bytes > 0 {
         let owner = ForeignOwner::new(());
         let address = buffer.address.addr() as u64;
@@ -303,14 +144,13 @@ fn write_buffer(buffer: &abi::EncodedBuffer, to: &mut Outgoing) -> Result<Buffer
             let ready = Ready::from_sync_event(buffer.sync_event, &owner);
             Buffer::foreign(&owner, device, address, Some(bytes), ready)
         };
-        Some(to.place_on_device(borrowed, alignment)?)
+        to.place_on_device(borrowed, alignment).map(Some)
     } else {
-        None
-    };
-    Ok(BufferRecord { place, bytes, alignment, device: device.into() })
+        Ok(None)
+    }
 }
 
-fn read_buffer(record: &BufferRecord, from: &Incoming) -> Result<Owned<abi::EncodedBuffer>> {
+fn read_buffer(record: &BufferRecord<Place>, from: &Incoming) -> Result<Owned<abi::EncodedBuffer>> {
     let placeholder = || {
         let address = if record.bytes == 0 { 0 } else { record.alignment };
         let owner = ForeignOwner::new(());
@@ -345,7 +185,7 @@ pub fn to_shared_memory(array: EncodedArray) -> Result<EncodedArray> {
     let tree = TreeParts::write(array.root()?, &mut to)?;
     let files = Incoming::from_this_process(to.into_files()?)?;
     let mut shared = array;
-    let mut records = tree.buffers.iter();
+    let mut records = tree.0.buffers.iter();
     for index in 0..shared.n_nodes() {
         for i in 0..shared.node(index)?.n_buffers() {
             let record = records.next().filter(|record| record.place.is_some());
@@ -356,17 +196,13 @@ pub fn to_shared_memory(array: EncodedArray) -> Result<EncodedArray> {
     Ok(shared)
 }
 
-fn size(n: u64) -> Result<usize> {
-    usize::try_from(n).map_err(|_| Error::bad_data(format!("{n} values")))
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 pub(crate) mod tests {
     use std::sync::Mutex;
 
-    use arrow_schema::{Field, Schema};
-    use crossdock_arrays::first_difference;
+    use arrow_schema::{DataType, Field};
+    use crossdock_arrays::{DeviceArray, first_difference};
     use crossdock_plugin_api::{LogicalType, NodeParts};
     use crossdock_test_support::TestHost;
 

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crossdock_memory_backend::{Phase, Reservation};
+use crossdock_parts::{ChildParts, DeviceParts, NodeHead};
 use crossdock_plugin_api::{
     Call, CallSettings, Code, ColumnPlan, DecodePlan, Device, Error, Format, Honoured, Literal, OptionInfo,
     Predicate, Result, Selection, SessionSettings, Validate, Verdict,
@@ -18,10 +19,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::files::mapping::ReceiveBudget;
 use crate::wire::array_transfer::{BatchParts, TreeParts};
-use crate::wire::device_parts::DeviceParts;
 use crate::wire::device_segments::SegmentParts;
 use crate::wire::incoming::Place;
-use crate::wire::node_transfer::{ChildParts, NodeHead};
 
 /// The environment variable that names the device of a plugin's process. The device is not sent in
 /// a message, because the process must start the device before it gives up its rights and receives

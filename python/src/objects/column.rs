@@ -4,13 +4,13 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use arrow_schema::{FieldRef, Schema};
-use crossdock::{Error, Table as HostTable};
+use crossdock::{Error, Parts, Table as HostTable};
 use crossdock_arrays::DeviceBatch;
 use pyo3::exceptions::PyIndexError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::arrow::export::{Exported, as_one_array, refuse_unknown};
 use crate::cuda;
@@ -21,6 +21,7 @@ use crate::dlpack::import_in_place::InPlace;
 use crate::dlpack::tensor::number_of;
 use crate::objects::column_state::ColumnState;
 use crate::objects::encoded::EncodedArray;
+use crate::objects::parts;
 use crate::objects::schema::Field;
 use crate::objects::session::Shared;
 use crate::objects::table::{combined, compacted, device_of, rows_of_slice};
@@ -75,6 +76,11 @@ impl Column {
 
     fn exported(&self) -> PyResult<Exported<'_>> {
         Ok(Exported { table: self.table()?, column: Some(self.field.clone()) })
+    }
+
+    fn parts(&self, py: Python<'_>) -> PyResult<Parts> {
+        let table = self.table()?;
+        detached(py, || Parts::of_column(table))
     }
 
     fn with(&self, table: HostTable) -> PyResult<Self> {
@@ -203,6 +209,30 @@ impl Column {
         let device = crate::objects::device::parse(device)?;
         let table = self.table()?;
         self.with(detached(py, || table.move_to(device))?)
+    }
+
+    /// Takes the column apart: a header, and buffers with the buffer protocol, in host memory.
+    /// `Session.from_parts` rebuilds it, also in another process. The buffers share its memory if
+    /// it is in host memory and no slice.
+    fn to_parts<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyList>)> {
+        parts::to_python(py, self.parts(py)?)
+    }
+
+    fn __reduce_ex__<'py>(
+        &self,
+        py: Python<'py>,
+        protocol: i32,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        parts::reduce(py, protocol, self.parts(py)?)
+    }
+
+    fn __copy__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    // A copy would be equal, because columns are immutable.
+    fn __deepcopy__(slf: Py<Self>, _memo: &Bound<'_, PyAny>) -> Py<Self> {
+        slf
     }
 
     /// Returns a `pyarrow.ChunkedArray` in host memory.

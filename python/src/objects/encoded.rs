@@ -2,18 +2,19 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crossdock::EncodedParts;
 use crossdock::source::Input;
+use crossdock::{EncodedParts, Parts as HostParts};
 use crossdock_arrays::import_field;
 use crossdock_plugin_api::{CapsuleObject, EncodedArray as Tree, LogicalType, abi};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use crate::arrow::capsules::{name_of, new_capsule, take};
 use crate::objects::bytes::BufferSource;
 use crate::objects::column::Column;
+use crate::objects::parts;
 use crate::objects::request::one_range;
 use crate::objects::session::Shared;
 use crate::runtime::errors::{KeepException, OrRaise};
@@ -122,6 +123,11 @@ impl EncodedArray {
         self.state()?.tree.share().or_raise()
     }
 
+    fn parts(&self, py: Python<'_>) -> PyResult<HostParts> {
+        let (session, tree) = (&self.state()?.shared.session, self.share()?);
+        detached(py, || session.encoded_to_parts(tree))
+    }
+
     fn type_text(&self, py: Python<'_>) -> PyResult<&str> {
         let state = self.state()?;
         if let Some(text) = state.type_text.get() {
@@ -159,6 +165,30 @@ impl EncodedArray {
         let (session, tree) = (&self.state()?.shared.session, self.share()?);
         let bytes = detached(py, || session.encoded_to_bytes(tree))?;
         Ok(PyBytes::new(py, &bytes))
+    }
+
+    /// Takes the array apart: a header, and buffers with the buffer protocol, in host memory.
+    /// `Session.from_parts` rebuilds it, also in another process. Buffers in host memory are
+    /// shared.
+    fn to_parts<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyList>)> {
+        parts::to_python(py, self.parts(py)?)
+    }
+
+    fn __reduce_ex__<'py>(
+        &self,
+        py: Python<'py>,
+        protocol: i32,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        parts::reduce(py, protocol, self.parts(py)?)
+    }
+
+    fn __copy__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    // A copy would be equal, because encoded arrays are immutable.
+    fn __deepcopy__(slf: Py<Self>, _memo: &Bound<'_, PyAny>) -> Py<Self> {
+        slf
     }
 
     /// Decodes the values with the session's plugins, on the session's device.

@@ -36,7 +36,7 @@ pub fn scan<'py>(
 /// arguments `keywords`.
 pub fn new<'py>(
     session: &Bound<'py, PyAny>,
-    device: &str,
+    settings: &Bound<'py, PyAny>,
     source: &Bound<'py, PyAny>,
     keywords: &Bound<'py, PyDict>,
     fragment: &Fragment,
@@ -54,5 +54,5 @@ pub fn new<'py>(
     arguments.set_item("rows", py.None())?;
     arguments.set_item("limit", py.None())?;
     arguments.set_item("fragment", PyBytes::new(py, fragment.token()))?;
-    class(py)?.call1((session, device, source, arguments, fragment.n_rows(), fragment.bytes(), statistics))
+    class(py)?.call1((session, settings, source, arguments, fragment.n_rows(), fragment.bytes(), statistics))
 }

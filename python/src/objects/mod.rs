@@ -7,6 +7,8 @@ pub mod device;
 pub mod encoded;
 pub mod files;
 pub mod fragments;
+pub mod parts;
+pub mod rebuild;
 pub mod request;
 pub mod scan;
 pub mod schema;

@@ -29,7 +29,7 @@ use crate::runtime::work::{SIGNAL_INTERVAL, detached, interruptible};
 ///
 /// A scan implements the Arrow stream protocols, so that other libraries can read from it batch by
 /// batch. A scan of files can be pickled; it is opened again in a session of the process that
-/// unpickles it, on the same device.
+/// unpickles it, with the same settings.
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Scan(KeepException<ProcessLocal<ScanState>>);
 
@@ -180,12 +180,13 @@ impl Scan {
         }
         let (scan, flag) = state.for_one_pass();
         let list = keep_raised(&state.raised, interruptible(py, &flag, || scan.fragments()))?;
-        let (session, device) = (session.bind(py).as_any(), scan.session().device().to_string());
+        let session = session.bind(py).as_any();
+        let settings = session.getattr("_settings")?;
         let fragment = |fragment: crossdock::Fragment| {
             let table = |table: &HostTable| Py::new(py, Table::new(table.clone(), state.shared.clone()));
             let statistics = fragment.statistics().map(table).transpose()?;
             let statistics = statistics.map(|table| table.into_bound(py).into_any());
-            fragments::new(session, &device, source.bind(py), keywords.bind(py), &fragment, statistics)
+            fragments::new(session, &settings, source.bind(py), keywords.bind(py), &fragment, statistics)
         };
         list.into_iter().map(fragment).collect()
     }
@@ -241,7 +242,8 @@ impl Scan {
         };
         let function = py.import("crossdock._scan")?.getattr("unpickle")?;
         let (files, arguments): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pickled.bind(py).extract()?;
-        Ok((function, (self.device()?, files, arguments).into_pyobject(py)?))
+        let settings = state.origin.0.bind(py).getattr("_settings")?;
+        Ok((function, (settings, files, arguments).into_pyobject(py)?))
     }
 
     fn __repr__(&self) -> PyResult<String> {

@@ -1,14 +1,16 @@
 //! `Schema` and `Field`, and the lookup of columns by name or index.
 
 use arrow_schema::{FieldRef, SchemaRef};
+use crossdock::Parts;
 use crossdock_arrays::metadata::{Pair, field_pairs, pairs};
 use crossdock_arrays::{export_field, export_schema};
 use pyo3::exceptions::{PyIndexError, PyKeyError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
 use crate::arrow::capsules::new_capsule;
+use crate::objects::parts;
 use crate::runtime::errors::OrRaise;
 use crate::runtime::process::begin;
 
@@ -84,6 +86,29 @@ impl Schema {
         new_capsule(py, export_schema(&self.0).or_raise()?)
     }
 
+    /// Takes the schema apart: a header, and buffers with the buffer protocol, in host memory.
+    /// `Session.from_parts` rebuilds it, also in another process. It has no buffers.
+    fn to_parts<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyList>)> {
+        parts::to_python(py, Parts::of_schema(&self.0).or_raise()?)
+    }
+
+    fn __reduce_ex__<'py>(
+        &self,
+        py: Python<'py>,
+        protocol: i32,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        parts::reduce(py, protocol, Parts::of_schema(&self.0).or_raise()?)
+    }
+
+    fn __copy__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    // A copy would be equal, because schemas are immutable.
+    fn __deepcopy__(slf: Py<Self>, _memo: &Bound<'_, PyAny>) -> Py<Self> {
+        slf
+    }
+
     /// Returns a `pyarrow.Schema`.
     fn to_pyarrow<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let _call = begin(slf.py());
@@ -124,6 +149,29 @@ impl Field {
 
     pub fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         new_capsule(py, export_field(&self.0).or_raise()?)
+    }
+
+    /// Takes the field apart: a header, and buffers with the buffer protocol, in host memory.
+    /// `Session.from_parts` rebuilds it, also in another process. It has no buffers.
+    fn to_parts<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyList>)> {
+        parts::to_python(py, Parts::of_field(&self.0).or_raise()?)
+    }
+
+    fn __reduce_ex__<'py>(
+        &self,
+        py: Python<'py>,
+        protocol: i32,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        parts::reduce(py, protocol, Parts::of_field(&self.0).or_raise()?)
+    }
+
+    fn __copy__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    // A copy would be equal, because fields are immutable.
+    fn __deepcopy__(slf: Py<Self>, _memo: &Bound<'_, PyAny>) -> Py<Self> {
+        slf
     }
 
     /// Returns a `pyarrow.Field`.

@@ -11,7 +11,7 @@ use crossdock::{CapsuleFormat, Host, Plugin, Policy, Session as HostSession};
 use crossdock_memory::Stream;
 use crossdock_plugin_api::{CancelFlag, Device, Validate};
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyBytes, PyDict};
+use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyTuple};
 
 use crate::arrow::import::Names;
 use crate::dlpack::formats::Formats;
@@ -78,6 +78,16 @@ impl Shared {
 pub struct Session {
     open: ProcessLocal<RwLock<Option<Arc<Shared>>>>,
     device: Device,
+    settings: Settings,
+}
+
+/// The arguments with which a session was opened, except its device.
+struct Settings {
+    memory: Option<u64>,
+    /// Absolute paths.
+    plugins: Option<Vec<PathBuf>>,
+    validate: Option<String>,
+    threads: Option<usize>,
 }
 
 impl Session {
@@ -115,6 +125,7 @@ impl Session {
     ) -> PyResult<Self> {
         let device = device::parse(device)?;
         let memory = memory.map(device::bytes).transpose()?;
+        let validate_name = validate.map(ToOwned::to_owned);
         let validate = match validate {
             None => None,
             Some("layout") => Some(Validate::Layout),
@@ -124,8 +135,12 @@ impl Session {
         if threads == Some(0) {
             return Err(usage("threads=0: expected at least 1"));
         }
-        let plugins = plugins.into_iter().flatten().map(|FsPath(path)| path);
-        let search = search(py, plugins.collect())?;
+        let absolute = |FsPath(path): FsPath| std::path::absolute(path);
+        let plugins =
+            plugins.map(|paths| paths.into_iter().map(absolute).collect::<std::io::Result<Vec<_>>>());
+        let plugins = plugins.transpose()?;
+        let settings = Settings { memory, plugins, validate: validate_name, threads };
+        let search = search(py, settings.plugins.clone().unwrap_or_default())?;
         warnings::listen();
         let session = detached(py, move || {
             let policy = Policy::from_standard_files().map_err(crossdock::Error::from)?;
@@ -149,7 +164,7 @@ impl Session {
             legacy_stream: OnceLock::new(),
         };
         process::remember(shared.session.host().backend());
-        Ok(Self { open: ProcessLocal::new(RwLock::new(Some(Arc::new(shared)))), device })
+        Ok(Self { open: ProcessLocal::new(RwLock::new(Some(Arc::new(shared)))), device, settings })
     }
 
     /// The device of its tables.
@@ -472,6 +487,41 @@ impl Session {
     #[pyo3(signature = (name="extension"))]
     fn __crossdock_host__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         crate::runtime::host_capsule::new_capsule(py, self.shared()?.session.host_handle(name).or_raise()?)
+    }
+
+    /// Rebuilds an object that `to_parts` took apart, on the session's device. The buffers are used
+    /// in place if the device is the cpu; changing them changes the object. Raises DataError if the
+    /// header is damaged or belongs to another version, or if buffers are missing.
+    ///
+    /// header: a bytes-like object.
+    /// buffers: contiguous bytes-like objects, in the order of `to_parts`. Their contents are
+    /// validated only by a session with `validate="full"`.
+    fn from_parts<'py>(
+        &self,
+        header: &Bound<'py, PyAny>,
+        buffers: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        crate::objects::rebuild::from_parts(&self.shared()?, header, buffers)
+    }
+
+    /// The arguments that open an equal session: device, memory, plugins, validate, threads.
+    #[getter]
+    fn _settings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let Settings { memory, plugins, validate, threads } = &self.settings;
+        let plugins =
+            plugins.as_ref().map(|paths| PyTuple::new(py, paths.iter().map(|path| path.as_os_str())));
+        let plugins = plugins.transpose()?;
+        (self.device.to_string(), memory, plugins, validate, threads).into_pyobject(py)
+    }
+
+    /// Whether `close` was not called.
+    #[getter]
+    fn _is_open(&self) -> bool {
+        self.shared().is_ok()
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        Ok((py.import("crossdock._session")?.getattr("session_with")?, self._settings(py)?))
     }
 
     /// Waits until all submitted work of the session has finished on its device.

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use arrow_schema::{DataType, SchemaRef};
-use crossdock::{PendingTable, Table as HostTable};
+use crossdock::{Parts, PendingTable, Table as HostTable};
 use crossdock_arrays::DeviceBatch;
 use crossdock_plugin_api::Device;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::arrow::export::{Exported, as_one_array, refuse_unknown};
 use crate::objects::column::Column;
+use crate::objects::parts;
 use crate::objects::schema::{Schema, index_of};
 use crate::objects::session::Shared;
 use crate::runtime::errors::{KeepException, OrRaise};
@@ -138,6 +139,11 @@ impl Table {
 
     fn exported(&self) -> PyResult<Exported<'_>> {
         Ok(Exported { table: self.table()?, column: None })
+    }
+
+    fn parts(&self, py: Python<'_>) -> PyResult<Parts> {
+        let table = self.table()?;
+        detached(py, || table.to_parts())
     }
 
     fn column_at(&self, index: usize) -> PyResult<Column> {
@@ -352,6 +358,30 @@ impl Table {
     ) -> PyResult<()> {
         let options = crate::objects::files::options(options.as_ref())?;
         crate::objects::files::write(py, self.table()?, self.shared()?, path.0, format, progress, options)
+    }
+
+    /// Takes the table apart: a header, and buffers with the buffer protocol, in host memory.
+    /// `Session.from_parts` rebuilds it, also in another process. The buffers share its memory if
+    /// it is in host memory and no slice.
+    fn to_parts<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyList>)> {
+        parts::to_python(py, self.parts(py)?)
+    }
+
+    fn __reduce_ex__<'py>(
+        &self,
+        py: Python<'py>,
+        protocol: i32,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        parts::reduce(py, protocol, self.parts(py)?)
+    }
+
+    fn __copy__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    // A copy would be equal, because tables are immutable.
+    fn __deepcopy__(slf: Py<Self>, _memo: &Bound<'_, PyAny>) -> Py<Self> {
+        slf
     }
 
     /// Returns a `pyarrow.Table` in host memory.

@@ -46,7 +46,7 @@ impl<T> ProcessLocal<T> {
         }
         Err(usage(
             "this object was created before the process was forked, and cannot be used in the child: start processes with \
-             \"spawn\", and pass tables as Arrow IPC bytes",
+             \"spawn\", and pass objects as arguments, which are pickled",
         ))
     }
 }

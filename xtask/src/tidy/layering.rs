@@ -13,7 +13,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("kernels/library", &["plugin-api", "memory/client", "kernels"]),
     ("arrays", &["plugin-api", "memory/client", "kernels"]),
     ("arrays/vortex", &["plugin-api", "arrays"]),
-    ("isolation", &["plugin-api", "memory/client", "arrays", "memory/backend"]),
+    ("arrays/parts", &["plugin-api", "memory/client", "arrays"]),
+    ("isolation", &["plugin-api", "memory/client", "arrays", "arrays/parts", "memory/backend"]),
     (
         "host",
         &[
@@ -22,6 +23,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "kernels",
             "kernels/library",
             "arrays",
+            "arrays/parts",
             "memory/backend",
             "isolation",
         ],
@@ -60,6 +62,7 @@ const LIBRARIES: &[&str] = &[
     "memory/backend",
     "kernels",
     "arrays",
+    "arrays/parts",
     "isolation",
     "host",
     "capi",

@@ -5,6 +5,7 @@ mod at_exit;
 mod decoder_failures;
 mod encoded_bytes;
 mod encodings;
+mod parts;
 mod plans;
 mod tables;
 mod third_parties;

@@ -70,6 +70,7 @@ pub const EXCEPTIONS: &[Exception] = &[
             "objects::encoded",
             "objects::files",
             "objects::scan",
+            "objects::rebuild",
             "objects::session",
             "objects::show",
             "objects::table",

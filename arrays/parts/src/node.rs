@@ -1,16 +1,28 @@
-//! Node transfer: represents nodes of encoded arrays, and the types of their children, as plain
-//! data.
+//! Nodes of encoded arrays, and the types of their children, as plain data.
 
 use crossdock_plugin_api::encoded::blob::schema;
-use crossdock_plugin_api::{ChildType, EncodedNode, LogicalType, NodeParts, Result, abi};
+use crossdock_plugin_api::{ChildType, Device, EncodedNode, LogicalType, NodeParts, Result};
 use serde::{Deserialize, Serialize};
 
-/// Serializes a schema.
-pub fn write_schema(of: &abi::ArrowSchema) -> Result<Vec<u8>> {
-    // SAFETY: `schema::write` requires a schema that follows the C Data Interface. All callers pass
-    // a schema that the host or a plugin exported through crossdock.h, which has the same
-    // requirement.
-    unsafe { schema::write(of) }
+use crate::schema::write_schema;
+
+/// A device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceParts {
+    r#type: i32,
+    id: i64,
+}
+
+impl From<Device> for DeviceParts {
+    fn from(device: Device) -> Self {
+        Self { r#type: device.r#type, id: device.id }
+    }
+}
+
+impl From<DeviceParts> for Device {
+    fn from(device: DeviceParts) -> Self {
+        Self::from_arrow(device.r#type, device.id)
+    }
 }
 
 /// A node without its children and the contents of its buffers.
@@ -30,6 +42,8 @@ pub struct NodeRecord {
 pub struct NodeHead(NodeRecord);
 
 impl NodeHead {
+    /// # Errors
+    /// The type of the node cannot be serialized.
     pub fn write(node: EncodedNode<'_>) -> Result<Self> {
         NodeRecord::write(node).map(|record| Self(NodeRecord { n_buffers: 0, ..record }))
     }
@@ -49,6 +63,8 @@ pub struct ChildParts {
 }
 
 impl ChildParts {
+    /// # Errors
+    /// A type cannot be serialized.
     pub fn write_all(children: &[ChildType]) -> Result<Vec<Self>> {
         let write =
             |child: &ChildType| Ok(Self { schema: write_schema(&child.schema)?, length: child.length });
@@ -64,6 +80,8 @@ impl ChildParts {
 }
 
 impl NodeRecord {
+    /// # Errors
+    /// The type of the node cannot be serialized.
     pub fn write(node: EncodedNode<'_>) -> Result<Self> {
         Ok(Self {
             encoding: node.encoding().to_owned(),
