@@ -14,7 +14,7 @@ from gpu_libraries import LIBRARIES, library_of
 README = (ROOT / "README.md").read_text()
 RECIPES = (ROOT / "docs" / "recipes.md").read_text()
 FENCED = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-STATES = ("Run in CI", "Run on an H100", "Run on an H200", "Not run yet")
+STATES = ("Run in CI", "Run with `cargo xtask test --all`", "Run on an H100", "Run on an H200", "Not run yet")
 
 
 def recipes():
@@ -30,7 +30,8 @@ def recipes():
 
 
 BEGIN, ALL = recipes()
-ON_CPU = [recipe for recipe in ALL if not recipe[1].startswith("On a GPU")]
+# tests/python/engines runs the programs for Ray and Dask.
+ON_CPU = [recipe for recipe in ALL if not recipe[1].startswith("On a GPU") and "--all`" not in recipe[1]]
 ON_GPU = [recipe for recipe in ALL if recipe[1].startswith("On a GPU")]
 
 

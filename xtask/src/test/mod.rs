@@ -3,6 +3,7 @@
 mod asan;
 mod counts;
 mod deny;
+mod engines;
 mod fuzz;
 mod mutants;
 mod object_store;

@@ -1,7 +1,7 @@
 //! Runs the tests in Python, in a virtual environment.
 
 use super::counts::Counts;
-use super::{Outcome, Run, object_store, parquet, stream, vortex_writer};
+use super::{Outcome, Run, engines, object_store, parquet, stream, vortex_writer};
 use crate::cargo::{Workspace, run as run_command};
 use crate::sim_cuda::lay_out;
 use anyhow::{Context, Result, bail};
@@ -81,7 +81,7 @@ pub(super) fn run(run: &Run<'_>) -> Result<Outcome> {
         all = all.and(check(program("mypy.stubtest").arg("crossdock").current_dir(&layout)));
     }
     let separate = [object_store::PLUGIN, vortex_writer::PLUGIN, parquet::PLUGIN].map(|plugin| plugin.tests);
-    let elsewhere = ON_CUDA.into_iter().chain([PACKAGE]).chain(separate);
+    let elsewhere = ON_CUDA.into_iter().chain([PACKAGE, engines::TESTS]).chain(separate);
     let elsewhere = elsewhere.map(|file| format!("--ignore={file}"));
     let mut parts = [
         (pytest(FOLDER), Vec::from_iter(elsewhere.chain([FOLDER.to_owned()])), false),
@@ -128,12 +128,17 @@ pub fn wheel(workspace: &Workspace) -> Result<()> {
     run_command(smoke.arg(workspace.root.join("examples/data/flights-january.arrow")))
 }
 
-/// The interpreter of `target/venv`, which has the packages in `tests/python/requirements.txt`. It
-/// is created again if that file has changed.
+/// The interpreter of `target/venv`, which has the packages in `tests/python/requirements.txt`.
 pub fn environment(workspace: &Workspace) -> Result<PathBuf> {
-    let wanted_path = workspace.root.join("tests/python/requirements.txt");
+    environment_of(workspace, "venv", "tests/python/requirements.txt")
+}
+
+/// The interpreter of an environment in the target folder, which has the packages in the file
+/// `requirements`. It is created again if that file has changed.
+pub fn environment_of(workspace: &Workspace, name: &str, requirements: &str) -> Result<PathBuf> {
+    let wanted_path = workspace.root.join(requirements);
     let wanted = fs::read(&wanted_path).with_context(|| format!("cannot read {}", wanted_path.display()))?;
-    let folder = workspace.target.join("venv");
+    let folder = workspace.target.join(name);
     let python = folder.join("bin/python");
     // The copy of the requirements in the environment is written last, so that it exists only if
     // the environment is complete.

@@ -39,6 +39,8 @@ pub enum Step {
     VortexWriter,
     /// The plugin parquet, compared with pyarrow and Polars
     Parquet,
+    /// Ray and Dask, which pass tables between their processes, and the crate for DataFusion
+    Engines,
     /// A build of the wheel, which is installed in an empty environment and run
     Wheel,
     /// Fuzz targets, 20 s each, if there is a nightly toolchain: cargo xtask fuzz
@@ -62,7 +64,7 @@ impl Step {
     pub fn needs(self) -> &'static [Self] {
         match self {
             Self::Rust | Self::SimCuda | Self::Skew => &[Self::Build],
-            Self::Python | Self::ObjectStore | Self::VortexWriter | Self::Parquet => {
+            Self::Python | Self::ObjectStore | Self::VortexWriter | Self::Parquet | Self::Engines => {
                 &[Self::Build, Self::Venv]
             }
             Self::Wheel | Self::Asan => &[Self::Venv],
@@ -99,6 +101,7 @@ impl Step {
             Self::ObjectStore => Some("target/object-store"),
             Self::VortexWriter => Some("target/vortex-writer"),
             Self::Parquet => Some("target/parquet"),
+            Self::Engines => Some("target/datafusion"),
             _ => None,
         }
     }
@@ -123,6 +126,7 @@ impl Step {
             Self::ObjectStore => (10, 300),
             Self::VortexWriter => (10, 900),
             Self::Parquet => (10, 600),
+            Self::Engines => (10, 1200),
             Self::Wheel => (80, 80),
             Self::Fuzz => (420, 420),
             Self::Mutants => (10, 600),

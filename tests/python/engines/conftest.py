@@ -1,0 +1,35 @@
+"""Fixtures of the tests with Ray and Dask."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import crossdock as cd
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="session")
+def flights():
+    return str(ROOT / "examples/data/flights-january.arrow")
+
+
+@pytest.fixture
+def table(flights):
+    return cd.default_session().read_ipc(flights)
+
+
+@pytest.fixture
+def mixed():
+    """A table of several batches and types, one of which is nested."""
+    session = cd.default_session()
+    whole = pa.table(
+        {
+            "number": pa.array([None if i % 5 == 0 else i for i in range(1000)], pa.int64()),
+            "text": [f"text {i}" for i in range(1000)],
+            "list": pa.array([list(range(i % 4)) for i in range(1000)], pa.list_(pa.int32())),
+            "word": pa.array(["a", "b", None, "c"] * 250).dictionary_encode(),
+        }
+    )
+    return session.from_arrow(pa.Table.from_batches(whole.to_batches(max_chunksize=250)))

@@ -1,0 +1,63 @@
+"""Tables in a local Dask cluster of two workers, which are processes that exchange data by TCP."""
+
+import os
+
+import dask.sizeof
+import pytest
+from distributed import Client, LocalCluster
+
+import crossdock as cd
+import crossdock.dask
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def workers(client):
+    return list(client.scheduler_info(n_workers=-1)["workers"])
+
+
+def process_and(thing):
+    return os.getpid(), thing
+
+
+def test_workers_pass_each_object(client, mixed):
+    first, second = workers(client)
+    encoded = mixed["number"].slice(1, 4).encode("fastlanes.for")
+    for thing in [mixed, mixed.slice(300, 100), mixed["text"], mixed.schema, mixed.schema["list"]]:
+        sent = client.scatter(thing, workers=[first], hash=False)
+        here = client.submit(process_and, sent, workers=[first], pure=False)
+        there = client.submit(process_and, sent, workers=[second], pure=False)
+        (one, again), (other, moved) = here.result(), there.result()
+        assert len({one, other, os.getpid()}) == 3
+        assert again.to_pyarrow().equals(thing.to_pyarrow()) and moved.to_pyarrow().equals(thing.to_pyarrow())
+    again = client.submit(lambda array: array, encoded, workers=[second]).result()
+    assert again.encoding == "fastlanes.for" and again.to_bytes() == encoded.to_bytes()
+
+
+def test_collections_read_the_fragments_of_a_scan(client, flights, tmp_path):
+    session = cd.default_session()
+    for name in "ab":
+        session.read_ipc(flights).write_ipc(tmp_path / f"{name}.arrow")
+    scan = session.scan(tmp_path, columns=["carrier", "distance"], filter=[("distance", ">", 2000)])
+    expected = scan.to_table().to_pyarrow()
+    tables = client.gather(client.compute(crossdock.dask.delayed_tables(scan)))
+    assert len(tables) == len(scan.fragments()) == 2
+    assert [row for table in tables for row in table.to_pyarrow().to_pylist()] == expected.to_pylist()
+    frame = crossdock.dask.from_scan(scan)
+    assert frame.npartitions == 2 and list(frame.columns) == ["carrier", "distance"]
+    assert frame["distance"].sum().compute() == sum(expected["distance"].to_pylist())
+    none = session.scan(tmp_path, columns=["distance"], limit=0)
+    assert len(crossdock.dask.from_scan(none).compute()) == 0
+
+
+def test_dask_knows_the_sizes(mixed):
+    crossdock.dask.register_sizes(dask.sizeof.sizeof)
+    assert dask.sizeof.sizeof(mixed) == mixed.nbytes > 1000
+    assert dask.sizeof.sizeof(mixed["text"]) == mixed["text"].nbytes
