@@ -306,29 +306,40 @@ fn is_host_memory(device: Device) -> bool {
 /// batches, are collected once.
 #[derive(Default)]
 struct Collected {
-    /// Ordered by address. No buffer contains another one.
+    /// In the order of their first use, so that equal objects have equal headers. No buffer
+    /// contains another one.
     buffers: Vec<Buffer>,
+    /// The address of each buffer and its index, ordered by address.
+    by_address: Vec<(u64, u32)>,
 }
 
 impl Collected {
     /// Collects buffers in host memory. Waits until they are complete, because their bytes leave
     /// the host's control.
     fn new(all: impl Iterator<Item = Buffer>, cpu: &Stream) -> ApiResult<Self> {
-        let mut all: Vec<Buffer> = all.filter(|buffer| !buffer.is_empty()).collect();
-        for buffer in &all {
+        let all = all.filter(|buffer| !buffer.is_empty()).enumerate();
+        let mut all: Vec<(usize, Buffer)> = all.collect();
+        for (_, buffer) in &all {
             if !matches!(buffer.ready(), Ready::Now) {
                 drop(buffer.host_view(cpu)?);
             }
         }
         let end = |buffer: &Buffer| buffer.address() + buffer.len().unwrap_or(0) as u64;
-        all.sort_by_key(|buffer| (buffer.address(), std::cmp::Reverse(end(buffer))));
-        let mut buffers: Vec<Buffer> = Vec::with_capacity(all.len());
-        for buffer in all {
-            if buffers.last().is_none_or(|last| end(last) < end(&buffer)) {
-                buffers.push(buffer);
+        all.sort_by_key(|(_, buffer)| (buffer.address(), std::cmp::Reverse(end(buffer))));
+        let mut kept: Vec<(usize, Buffer)> = Vec::with_capacity(all.len());
+        for (first_use, buffer) in all {
+            match kept.last_mut().filter(|(_, last)| end(&buffer) <= end(last)) {
+                Some((use_of_last, _)) => *use_of_last = first_use.min(*use_of_last),
+                None => kept.push((first_use, buffer)),
             }
         }
-        Ok(Self { buffers })
+        kept.sort_by_key(|(first_use, _)| *first_use);
+        let too_many = |_| ApiError::unsupported(format!("an object of {} buffers", kept.len()));
+        u32::try_from(kept.len()).map_err(too_many)?;
+        let buffers: Vec<Buffer> = kept.into_iter().map(|(_, buffer)| buffer).collect();
+        let mut by_address: Vec<_> = buffers.iter().map(Buffer::address).zip(0..).collect();
+        by_address.sort_unstable();
+        Ok(Self { buffers, by_address })
     }
 
     fn place(&self, buffer: &Buffer) -> ApiResult<Place> {
@@ -337,11 +348,10 @@ impl Collected {
             return Ok(Place::EMPTY);
         }
         // The last buffer that begins at the address or before it contains the address.
-        let after = self.buffers.partition_point(|known| known.address() <= buffer.address());
-        let index = after.checked_sub(1).and_then(|index| u32::try_from(index).ok());
-        let found = index.and_then(|index| Some((index, self.buffers.get(index as usize)?)));
-        let (index, known) = found.ok_or_else(|| ApiError::internal("a buffer was not collected"))?;
-        Ok(Place { index, offset: buffer.address() - known.address(), bytes })
+        let after = self.by_address.partition_point(|(address, _)| *address <= buffer.address());
+        let found = after.checked_sub(1).and_then(|i| self.by_address.get(i));
+        let (address, index) = *found.ok_or_else(|| ApiError::internal("a buffer was not collected"))?;
+        Ok(Place { index, offset: buffer.address() - address, bytes })
     }
 
     fn parts(self, content: Content, device: Device) -> Result<Parts> {

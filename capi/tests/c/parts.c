@@ -16,9 +16,9 @@ static void take_apart(crossdock_parts* parts) {
   CHECK(stream.release == NULL && parts->n_buffers > 0 && parts->header_bytes > 0);
 }
 
-static int n_released;
-static void count_release(void* data) {
-  n_released++;
+static int n_freed;
+static void free_part(void* data) {
+  n_freed++;
   free(data);
 }
 
@@ -28,7 +28,7 @@ static crossdock_received* sent(const crossdock_parts* parts) {
   for (size_t i = 0; i < parts->n_buffers; i++) {
     void* copy = malloc(parts->buffers[i].bytes);
     memcpy(copy, parts->buffers[i].data, parts->buffers[i].bytes);
-    buffers[i] = (crossdock_received){sizeof *buffers, copy, parts->buffers[i].bytes, count_release, copy};
+    buffers[i] = (crossdock_received){sizeof *buffers, copy, parts->buffers[i].bytes, free_part, copy};
   }
   return buffers;
 }
@@ -52,7 +52,7 @@ static void table_is_rebuilt_from_its_parts(void) {
     batch.array.release(&batch.array);
   }
   stream.release(&stream);
-  CHECK(rows == SAMPLE_ROWS && n_released == (int)parts.n_buffers);
+  CHECK(rows == SAMPLE_ROWS && n_freed == (int)parts.n_buffers);
   /* The parts equal those of the same table. */
   crossdock_parts again = {.struct_size = sizeof again};
   take_apart(&again);
@@ -71,21 +71,21 @@ static void damaged_parts_are_released_and_rejected(void) {
   crossdock_received* buffers = sent(&parts);
   const size_t n = parts.n_buffers;
   struct ArrowDeviceArrayStream stream;
-  n_released = 0;
+  n_freed = 0;
   FAILS(CROSSDOCK_BAD_DATA, "buffers, got",
         crossdock_session_from_parts(session, parts.header, parts.header_bytes, buffers, n - 1, &stream, ERR));
-  CHECK(n_released == (int)n - 1);
+  CHECK(n_freed == (int)n - 1);
   free((void*)buffers[n - 1].data);
   free(buffers);
   buffers = sent(&parts);
   FAILS(CROSSDOCK_BAD_DATA, "not the header of parts",
         crossdock_session_from_parts(session, "no header", 9, buffers, n, &stream, ERR));
-  CHECK(n_released == 2 * (int)n - 1);
+  CHECK(n_freed == 2 * (int)n - 1);
   free(buffers);
   buffers = sent(&parts);
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "header is NULL",
         crossdock_session_from_parts(session, NULL, 0, buffers, n, &stream, ERR));
-  CHECK(n_released == 3 * (int)n - 1);
+  CHECK(n_freed == 3 * (int)n - 1);
   free(buffers);
   buffers = sent(&parts);
   char* version = malloc(parts.header_bytes);
@@ -95,7 +95,7 @@ static void damaged_parts_are_released_and_rejected(void) {
         crossdock_session_from_parts(session, version, parts.header_bytes, buffers, n, &stream, ERR));
   free(version);
   buffers[0].data = NULL;
-  n_released = 0;
+  n_freed = 0;
   free(buffers);
   FAILS(CROSSDOCK_INVALID_ARGUMENT, "the stream is NULL", crossdock_session_to_parts(session, NULL, &parts, ERR));
   const crossdock_received one = {sizeof one, NULL, 8, NULL, NULL};

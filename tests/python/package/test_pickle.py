@@ -155,6 +155,14 @@ def test_damaged_parts_are_errors(session):
         session.from_parts(header, [memoryview(bytes(100))[::2], *parts[1:]])
 
 
+def test_equal_tables_have_equal_pickles(session):
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, numbers().schema) as writer:
+        writer.write_table(numbers())
+    first, second = (session.read_ipc(bytes(sink.getvalue())) for _ in range(2))
+    assert pickle.dumps(first) == pickle.dumps(second)
+
+
 def test_memory_is_freed(session):
     for protocol in PROTOCOLS:
         out_of_band(session.from_arrow(numbers()))
