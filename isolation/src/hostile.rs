@@ -12,7 +12,7 @@ use arrow_schema::{Schema, SchemaRef};
 use crossdock_arrays::DeviceBatch;
 use crossdock_memory::{Buffer, Memory};
 use crossdock_memory_backend::Trace;
-use crossdock_parts::{ChildParts, read_schema, write_schema};
+use crossdock_parts::{ChildParts, read_schema};
 use crossdock_plugin_api::{
     BatchStream, ByteSink, ByteSource, Call, ColumnPlan, Device, Error, Format, Host, Importer, Input,
     Instance, Plugin, ReadRequest, Result, Sink, Source,
@@ -237,6 +237,7 @@ mod tests {
     use arrow_schema::{DataType, Field};
     use crossdock_arrays::{DeviceArray, export_schema};
     use crossdock_memory_backend::Backend;
+    use crossdock_parts::write_schema;
     use crossdock_plugin_api::CallSettings;
     use crossdock_test_support::TestHost;
 
