@@ -74,11 +74,6 @@ def rebuild(header: bytes, *buffers: "Any") -> "Table | Column | Schema | Field 
     return _rebuild(header, buffers, _session_for)
 
 
-def rebuild_in(session: Session, header: bytes, *buffers: "Any") -> "Table | Column | Schema | Field | EncodedArray":
-    """Rebuilds a pickled object in a session."""
-    return session.from_parts(header, buffers)
-
-
 class unpickle_on:
     """A context manager. Objects that this thread unpickles within it arrive on `device`.
 
