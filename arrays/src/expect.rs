@@ -5,8 +5,8 @@ use std::sync::Arc;
 use arrow_schema::{Field, Schema};
 use crossdock_plugin_api::{Error, Result};
 
-/// Returns an error unless `got` has the columns of `expected`: the same names and types in
-/// the same order, and no nullable column where a column without nulls is expected.
+/// Returns an error unless `got` has the columns of `expected`: the same names and types in the
+/// same order, and no nullable column where a column without nulls is expected.
 pub fn expect_schema(got: &Schema, expected: &Schema) -> Result<()> {
     let matches = |(got, expected): (&Arc<Field>, &Arc<Field>)| {
         got.name() == expected.name()

@@ -13,8 +13,9 @@ use crossdock_plugin_api::{
     Device, EncodedArray, Error as ApiError, Owned, Result as ApiResult, Validate, abi,
 };
 
+use crate::decode::to_host;
 use crate::error::{Error, Result};
-use crate::place::move_batch;
+use crate::place::{is_host_memory, move_batch};
 use crate::session::Session;
 use crate::table::Table;
 
@@ -158,10 +159,11 @@ impl Session {
     /// # Errors
     /// [`Error::Data`] if buffers of the array were taken, [`Error::Device`] if memory is exhausted
     /// or a device fails.
-    pub fn encoded_to_parts(&self, array: EncodedArray) -> Result<Parts> {
-        let take_apart = || -> ApiResult<(TreeParts<Place>, Device, Collected)> {
+    pub fn encoded_to_parts(&self, mut array: EncodedArray) -> Result<Parts> {
+        let mut take_apart = || -> ApiResult<(TreeParts<Place>, Device, Collected)> {
+            let mut tree = TreeParts::write(array.root()?, |_| Ok(None))?;
+            to_host(&mut array, self.memory())?;
             let root = array.root()?;
-            let mut tree = TreeParts::write(root, |_| Ok(None))?;
             let mut taken = Vec::with_capacity(tree.buffers.len());
             for index in root.index()..root.end() {
                 let node = root.at(index)?;
@@ -171,8 +173,7 @@ impl Session {
                     let raw = unsafe { node.take_buffer(i) }?;
                     // SAFETY: `EncodedArray` guarantees a readable range, and that its event lives
                     // as long as the buffer.
-                    let buffer = unsafe { Buffer::from_encoded(raw) };
-                    taken.push(buffer.map(|buffer| self.in_host_memory(buffer)).transpose()?);
+                    taken.push(unsafe { Buffer::from_encoded(raw) });
                 }
             }
             let cpu = self.memory().default_stream(Device::CPU)?;
@@ -187,22 +188,6 @@ impl Session {
         let failed = |error| Error::data("cannot take an encoded array apart", error);
         let (tree, device, collected) = take_apart().map_err(failed)?;
         collected.parts(Content::Encoded(tree), device)
-    }
-
-    /// Returns the bytes of a buffer in host memory, without a copy if they are there already.
-    fn in_host_memory(&self, buffer: Buffer) -> ApiResult<Buffer> {
-        let stream = self.memory().default_stream(buffer.device())?;
-        let view = buffer.host_view(&stream)?;
-        if !view.is_copied() {
-            drop(view);
-            return Ok(buffer);
-        }
-        let cpu = self.memory().default_stream(Device::CPU)?;
-        let copy = self.memory().alloc_with(&cpu, view.len(), |to| {
-            to.copy_from_slice(&view);
-            Ok(())
-        })?;
-        Ok(copy.freeze_now())
     }
 
     /// Rebuilds an object. A table is on the session's device; its buffers are used in place if
@@ -296,10 +281,6 @@ fn move_to_host(session: &Session, batch: &DeviceBatch, cpu: &Stream) -> Result<
     let mut batch = batch.clone();
     batch.resolve_sizes(cpu).map_err(|error| Error::data("cannot take a table apart", error))?;
     Ok(batch)
-}
-
-fn is_host_memory(device: Device) -> bool {
-    matches!(device.r#type, abi::DEVICE_CPU | abi::DEVICE_CUDA_HOST)
 }
 
 /// The buffers of an object. Buffers that several arrays share, such as the dictionary of several

@@ -1,10 +1,15 @@
 //! Moves batches between devices.
 
 use crossdock_arrays::DeviceBatch;
-use crossdock_plugin_api::Device;
+use crossdock_plugin_api::{Device, abi};
 
 use crate::error::{Error, Result};
 use crate::session::Session;
+
+/// Whether the host can read memory of the device in place.
+pub(crate) fn is_host_memory(device: Device) -> bool {
+    matches!(device.r#type, abi::DEVICE_CPU | abi::DEVICE_CUDA_HOST)
+}
 
 /// Moves the batch to `device`. A batch that is already on this device is not copied.
 ///

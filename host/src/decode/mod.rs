@@ -42,6 +42,7 @@ use plan::{By, ChildInput, Decoded, Step, machine_bytes, plan, plugin_for, unkno
 use run::run_all;
 use schedule::{Schedule, temporary_nodes};
 use stage::stage;
+pub(crate) use stage::to_host;
 
 use crate::error::{Error, Result};
 use crate::foreign_memory;

@@ -4,6 +4,7 @@ use crossdock_memory::{ALIGNMENT, Buffer, Copies, EncodedBuffers, Memory};
 use crossdock_plugin_api::{Device, EncodedArray, Error as ApiError, Result as ApiResult};
 
 use super::plan::{By, ChildInput, Decoded, Step};
+use crate::place::is_host_memory;
 
 /// Copies each node's buffers to the device where the node is decoded. The buffers of a child that
 /// stays encoded are copied to the device where its parent is decoded.
@@ -21,13 +22,34 @@ pub(super) fn stage(array: &mut EncodedArray, steps: &[Step<'_>], memory: &Memor
             if from == to || buffer.bytes == 0 {
                 continue;
             }
-            match moves.iter_mut().find(|other| (other.from, other.to) == (from, to)) {
-                Some(same) => same.buffers.push((index, i)),
-                None => moves.push(Move { from, to, buffers: vec![(index, i)] }),
+            add(&mut moves, from, to, (index, i));
+        }
+    }
+    moves.iter().try_for_each(|each| each.run(array, memory))
+}
+
+/// Copies all buffers that are not in host memory to host memory.
+pub(crate) fn to_host(array: &mut EncodedArray, memory: &Memory) -> ApiResult<()> {
+    let mut moves: Vec<Move> = Vec::new();
+    for index in 0..array.n_nodes() {
+        let node = array.node(index)?;
+        for i in 0..node.n_buffers() {
+            let buffer = node.buffer(i)?;
+            let from = Device::from_arrow(buffer.device.r#type, buffer.device.id);
+            if buffer.bytes > 0 && !is_host_memory(from) {
+                add(&mut moves, from, Device::CPU, (index, i));
             }
         }
     }
     moves.iter().try_for_each(|each| each.run(array, memory))
+}
+
+/// Adds a buffer, the node and the position in the node, to the buffers between two devices.
+fn add(moves: &mut Vec<Move>, from: Device, to: Device, buffer: (usize, usize)) {
+    match moves.iter_mut().find(|other| (other.from, other.to) == (from, to)) {
+        Some(same) => same.buffers.push(buffer),
+        None => moves.push(Move { from, to, buffers: vec![buffer] }),
+    }
 }
 
 /// For each node, the device on which its buffers are read. `None` if no plugin or kernel reads

@@ -9,7 +9,7 @@ use crossdock_plugin_api::{CapsuleObject, EncodedArray as Tree, LogicalType, abi
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyTuple};
+use pyo3::types::PyBytes;
 
 use crate::arrow::capsules::{name_of, new_capsule, take};
 use crate::objects::bytes::BufferSource;
@@ -170,15 +170,11 @@ impl EncodedArray {
     /// Takes the array apart: a header, and buffers with the buffer protocol, in host memory.
     /// `Session.from_parts` rebuilds it, also in another process. Buffers in host memory are
     /// shared.
-    fn to_parts<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyList>)> {
+    fn to_parts<'py>(&self, py: Python<'py>) -> PyResult<parts::HeaderAndBuffers<'py>> {
         parts::to_python(py, self.parts(py)?)
     }
 
-    fn __reduce_ex__<'py>(
-        &self,
-        py: Python<'py>,
-        protocol: i32,
-    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+    fn __reduce_ex__<'py>(&self, py: Python<'py>, protocol: i32) -> PyResult<parts::Reduced<'py>> {
         parts::reduce(py, protocol, self.parts(py)?)
     }
 

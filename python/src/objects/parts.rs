@@ -17,6 +17,12 @@ use crate::runtime::process::ProcessLocal;
 /// The first version of pickle's protocol that carries buffers outside of the pickled bytes.
 const OUT_OF_BAND: i32 = 5;
 
+/// What `to_parts` returns.
+pub type HeaderAndBuffers<'py> = (Bound<'py, PyBytes>, Bound<'py, PyList>);
+
+/// What `__reduce_ex__` returns: a function, and its arguments.
+pub type Reduced<'py> = (Bound<'py, PyAny>, Bound<'py, PyTuple>);
+
 /// A buffer of an object that was taken apart. It implements the buffer protocol, read-only.
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Part(ProcessLocal<Buffer>);
@@ -69,7 +75,7 @@ impl Part {
 }
 
 /// Returns the header and the buffers of an object.
-pub fn to_python<'py>(py: Python<'py>, parts: Parts) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyList>)> {
+pub fn to_python(py: Python<'_>, parts: Parts) -> PyResult<HeaderAndBuffers<'_>> {
     let list = PyList::empty(py);
     for buffer in parts.buffers {
         list.append(Part::new(buffer))?;
@@ -77,13 +83,9 @@ pub fn to_python<'py>(py: Python<'py>, parts: Parts) -> PyResult<(Bound<'py, PyB
     Ok((PyBytes::new(py, &parts.header), list))
 }
 
-/// Returns what `__reduce_ex__` returns: a function, and its arguments. From protocol 5 on, the
-/// buffers are arguments that pickle may carry outside of its bytes; otherwise they are copied.
-pub fn reduce(
-    py: Python<'_>,
-    protocol: i32,
-    parts: Parts,
-) -> PyResult<(Bound<'_, PyAny>, Bound<'_, PyTuple>)> {
+/// Returns the function that rebuilds an object. From protocol 5 on, the buffers are arguments that
+/// pickle may carry outside of its bytes; otherwise they are copied.
+pub fn reduce(py: Python<'_>, protocol: i32, parts: Parts) -> PyResult<Reduced<'_>> {
     let mut arguments = Vec::with_capacity(1 + parts.buffers.len());
     arguments.push(PyBytes::new(py, &parts.header).into_any());
     let pickle_buffer = match protocol {

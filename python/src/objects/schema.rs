@@ -7,7 +7,7 @@ use crossdock_arrays::{export_field, export_schema};
 use pyo3::exceptions::{PyIndexError, PyKeyError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyString};
 
 use crate::arrow::capsules::new_capsule;
 use crate::objects::parts;
@@ -88,15 +88,11 @@ impl Schema {
 
     /// Takes the schema apart: a header, and buffers with the buffer protocol, in host memory.
     /// `Session.from_parts` rebuilds it, also in another process. It has no buffers.
-    fn to_parts<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyList>)> {
+    fn to_parts<'py>(&self, py: Python<'py>) -> PyResult<parts::HeaderAndBuffers<'py>> {
         parts::to_python(py, Parts::of_schema(&self.0).or_raise()?)
     }
 
-    fn __reduce_ex__<'py>(
-        &self,
-        py: Python<'py>,
-        protocol: i32,
-    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+    fn __reduce_ex__<'py>(&self, py: Python<'py>, protocol: i32) -> PyResult<parts::Reduced<'py>> {
         parts::reduce(py, protocol, Parts::of_schema(&self.0).or_raise()?)
     }
 
@@ -153,15 +149,11 @@ impl Field {
 
     /// Takes the field apart: a header, and buffers with the buffer protocol, in host memory.
     /// `Session.from_parts` rebuilds it, also in another process. It has no buffers.
-    fn to_parts<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyList>)> {
+    fn to_parts<'py>(&self, py: Python<'py>) -> PyResult<parts::HeaderAndBuffers<'py>> {
         parts::to_python(py, Parts::of_field(&self.0).or_raise()?)
     }
 
-    fn __reduce_ex__<'py>(
-        &self,
-        py: Python<'py>,
-        protocol: i32,
-    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+    fn __reduce_ex__<'py>(&self, py: Python<'py>, protocol: i32) -> PyResult<parts::Reduced<'py>> {
         parts::reduce(py, protocol, Parts::of_field(&self.0).or_raise()?)
     }
 

@@ -8,7 +8,7 @@ use crossdock_arrays::DeviceBatch;
 use crossdock_plugin_api::Device;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::arrow::export::{Exported, as_one_array, refuse_unknown};
 use crate::objects::column::Column;
@@ -363,15 +363,11 @@ impl Table {
     /// Takes the table apart: a header, and buffers with the buffer protocol, in host memory.
     /// `Session.from_parts` rebuilds it, also in another process. The buffers share its memory if
     /// it is in host memory and no slice.
-    fn to_parts<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyList>)> {
+    fn to_parts<'py>(&self, py: Python<'py>) -> PyResult<parts::HeaderAndBuffers<'py>> {
         parts::to_python(py, self.parts(py)?)
     }
 
-    fn __reduce_ex__<'py>(
-        &self,
-        py: Python<'py>,
-        protocol: i32,
-    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+    fn __reduce_ex__<'py>(&self, py: Python<'py>, protocol: i32) -> PyResult<parts::Reduced<'py>> {
         parts::reduce(py, protocol, self.parts(py)?)
     }
 

@@ -76,6 +76,15 @@ def freeze_imported_objects():
     gc.freeze()
 
 
+def write_in_batches(table, path, rows):
+    """Writes a table of pyarrow as an Arrow IPC file with batches of at most `rows` rows."""
+    import pyarrow as pa
+
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        for batch in table.to_batches(max_chunksize=rows):
+            writer.write_batch(batch)
+
+
 def assert_all_memory_freed(session):
     """Checks that all memory of the session is freed. Waits, because a thread of the host releases memory
     only after pending work has run."""

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
+from conftest import write_in_batches
 
 import crossdock as cd
 import crossdock.dataset
@@ -40,9 +41,7 @@ def values():
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     path = tmp_path_factory.mktemp("dataset") / "values.arrow"
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, values().schema) as writer:
-        for batch in values().to_batches(max_chunksize=300):
-            writer.write_batch(batch)
+    write_in_batches(values(), path, 300)
     return path
 
 

@@ -5,23 +5,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
-use crossdock::api::{Device, EncodedArray, Validate};
-use crossdock::memory::Backend;
+use crossdock::api::{Device, EncodedArray, Options, Validate};
 use crossdock::source::Input;
 use crossdock::{ColumnSlice, Error, Host, Parts, Rebuilt, Session, Table, received_bytes};
 use crossdock_memory::{Buffer, ForeignOwner, Ready};
 use crossdock_test_support::devices;
 use crossdock_tests::golden::one_of_each;
-use crossdock_tests::{built, sample_tree};
+use crossdock_tests::sample_tree;
 
-fn host() -> Host {
-    let backend = Backend::builder().untouchable(true).build();
-    Host::builder().backend(backend).plugins(built()).build().unwrap()
-}
-
-fn session(host: &Host, device: Device) -> Session {
-    host.session().device(device).open().unwrap()
-}
+use crate::tables::{assert_equal, host, session};
 
 fn schema() -> SchemaRef {
     let metadata = HashMap::from([("created by".to_string(), "test".to_string())]);
@@ -72,11 +64,6 @@ fn sent(buffers: &[Buffer], session: &Session, shift: usize) -> Vec<Buffer> {
         unsafe { Buffer::foreign(&owner, Device::CPU, address, Some(bytes.len() as u64), Ready::Now) }
     };
     buffers.iter().map(copy).collect()
-}
-
-fn assert_equal(actual: &Table, expected: &Table) {
-    assert_eq!(actual.schema(), expected.schema());
-    assert_eq!(actual.to_record_batches().unwrap(), expected.to_record_batches().unwrap());
 }
 
 #[test]
@@ -195,6 +182,24 @@ fn encoded_arrays_stay_encoded() {
             let tree = rebuilt(&session, parts);
             assert_eq!(session.encoded_to_bytes(tree).unwrap(), bytes, "{name}, not aligned");
         }
+        assert_eq!(host.settle(), []);
+    }
+}
+
+#[test]
+fn encoded_arrays_on_devices_are_copied_to_the_host() {
+    for device in devices().iter().copied() {
+        let host = host();
+        let session = session(&host, device);
+        let numbers: Vec<i32> = (0..3000).map(|n| n * 3).collect();
+        let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int32, false)]));
+        let table = Table::from_columns(&session, schema, &[ColumnSlice::new(&numbers[..])]).unwrap();
+        let encode = || session.encode(&table.batches()[0], "fastlanes.for", &Options::new()).unwrap();
+        let parts = session.encoded_to_parts(encode()).unwrap();
+        assert!(parts.buffers.iter().all(|buffer| buffer.device() == Device::CPU));
+        let again = session.encoded_to_bytes(rebuilt(&session, parts)).unwrap();
+        assert_eq!(again, session.encoded_to_bytes(encode()).unwrap());
+        drop(table);
         assert_eq!(host.settle(), []);
     }
 }

@@ -12,12 +12,12 @@ use crossdock::{ColumnSlice, Error, Host, IpcForm, Session, Table};
 use crossdock_test_support::devices;
 use crossdock_tests::{assert_rejected, built, crossdock, sample};
 
-fn host() -> Host {
+pub fn host() -> Host {
     let backend = Backend::builder().untouchable(true).build();
     Host::builder().backend(backend).plugins(built()).build().unwrap()
 }
 
-fn session(host: &Host, device: Device) -> Session {
+pub fn session(host: &Host, device: Device) -> Session {
     host.session().device(device).open().unwrap()
 }
 
@@ -46,7 +46,7 @@ fn table(session: &Session) -> Table {
     Table::from_batches(session, schema(), batches).unwrap()
 }
 
-fn assert_equal(actual: &Table, expected: &Table) {
+pub fn assert_equal(actual: &Table, expected: &Table) {
     assert_eq!(actual.schema(), expected.schema());
     assert_eq!(actual.to_record_batches().unwrap(), expected.to_record_batches().unwrap());
 }
