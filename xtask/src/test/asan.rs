@@ -97,15 +97,20 @@ pub fn run(run: &Run<'_>) -> Result<Outcome> {
 
 /// Runs the tests of the Python package, with the sanitizer preloaded into the interpreter.
 fn package(run: &Run<'_>, built: &Path) -> Result<Outcome> {
-    let Some(runtime) = runtime() else {
-        return Ok(Outcome::Skipped("the C compiler has no libasan.so, which Python must load".to_owned()));
+    // The sanitizer aborts at the first exception of C++ if the library of C++ is loaded after it, as
+    // by an extension module.
+    let (Some(sanitizer), Some(cpp)) = (compiler_file("libasan.so"), compiler_file("libstdc++.so.6")) else {
+        return Ok(Outcome::Skipped(
+            "the C compiler has no libasan.so or libstdc++.so.6, which Python must load".to_owned(),
+        ));
     };
+    let preloaded = format!("{}:{}", sanitizer.display(), cpp.display());
     let workspace = run.workspace;
     let layout = crate::python::lay_out(workspace, built)?;
     let interpreter = python::environment(workspace)?;
     let command = || {
         let mut command = Command::new(&interpreter);
-        command.current_dir(&workspace.root).env("PYTHONPATH", &layout).env("LD_PRELOAD", &runtime);
+        command.current_dir(&workspace.root).env("PYTHONPATH", &layout).env("LD_PRELOAD", &preloaded);
         // Disables the detection of leaks, because the interpreter itself leaks.
         command.env("ASAN_OPTIONS", "detect_leaks=0:handle_segv=0:handle_sigbus=0");
         command.env("PYTHONDONTWRITEBYTECODE", "1");
@@ -135,10 +140,10 @@ fn package(run: &Run<'_>, built: &Path) -> Result<Outcome> {
     stream::pytest(&mut pytest, run.filter.is_some())
 }
 
-/// The sanitizer library of the C compiler. Rust's sanitizer library cannot be preloaded, because
-/// it can only be linked into programs.
-fn runtime() -> Option<PathBuf> {
-    let output = Command::new("cc").arg("-print-file-name=libasan.so").output().ok()?;
+/// A library of the C compiler. Rust's own sanitizer library cannot be preloaded, because it can
+/// only be linked into programs.
+fn compiler_file(name: &str) -> Option<PathBuf> {
+    let output = Command::new("cc").arg(format!("-print-file-name={name}")).output().ok()?;
     let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
     // If the compiler does not have the library, it prints the library's name without a path.
     path.is_absolute().then_some(path).filter(|path| path.exists())
