@@ -35,11 +35,11 @@ pub use array::DeviceArray;
 pub use batch::DeviceBatch;
 pub use c::{
     ArrayQueue, Arrays, DataStream, DeviceStream, NextArray, StreamSchema, batch_schema, check_batch_array,
-    check_last_offsets, count_rows, export_array, export_batch, export_batch_to_external, export_data_stream,
-    export_device_array, export_device_stream, export_field, export_pending, export_plain, export_schema,
-    import_array, import_batch, import_device_array, import_field, import_field_ref, import_field_replacing,
-    import_pending, import_pending_result, import_result, import_schema, import_schema_ref, on_cpu,
-    plain_values,
+    check_last_offsets, count_rows, export_array, export_batch, export_batch_to_external, export_batches,
+    export_data_stream, export_device_array, export_device_stream, export_field, export_pending,
+    export_plain, export_schema, import_array, import_batch, import_device_array, import_field,
+    import_field_ref, import_field_replacing, import_pending, import_pending_result, import_result,
+    import_schema, import_schema_ref, on_cpu, plain_values,
 };
 pub use call::call_stream;
 pub use cast::{can_cast, cast};

@@ -8,7 +8,7 @@ use crossdock_plugin_api::{Owned, abi};
 use super::arena::Builder;
 use super::metadata;
 use super::plain::export_plain_batch;
-use super::prepare::{Prepared, needs_own_sizes, variadic_sizes};
+use super::prepare::{Prepared, join, needs_own_sizes, variadic_sizes};
 use super::schema_out::export_schema;
 use crate::layout::BufferKind;
 use crate::metadata::pairs;
@@ -21,7 +21,19 @@ use crate::{DeviceArray, DeviceBatch, PendingBatch};
 ///
 /// For other consumers, see [`export_batch_to_external`].
 pub fn export_batch(batch: &DeviceBatch, with_schema: bool, stream: &Stream) -> Result<Owned<abi::Batch>> {
-    export(batch, None, with_schema, stream, false)
+    export(batch, None, with_schema, stream, (false, None))
+}
+
+/// Exports several batches on `device`, each as [`export_batch`] does without a schema. If the
+/// buffers of all batches have different events, work is launched once, and not for each batch.
+pub fn export_batches(
+    batches: &[DeviceBatch],
+    device: Device,
+    stream: &Stream,
+) -> Result<Vec<Owned<abi::Batch>>> {
+    let joined = join(batches, device, stream)?;
+    let export = |batch| export(batch, None, false, stream, (false, joined.as_ref()));
+    batches.iter().map(export).collect()
 }
 
 /// Like [`export_batch`], for a consumer of batches whose number of rows is on the device
@@ -36,7 +48,7 @@ pub fn export_pending(batch: &PendingBatch, stream: &Stream, to_external: bool) 
     if counter.is_some() && !batch.has_fixed_width() {
         return Err(Error::internal("only columns of a fixed width can be exported with a counter of rows"));
     }
-    export(batch.padded(), counter, false, stream, to_external)
+    export(batch.padded(), counter, false, stream, (to_external, None))
 }
 
 /// Like [`export_batch`], for an external consumer, which may release the batch while the
@@ -46,7 +58,7 @@ pub fn export_batch_to_external(
     with_schema: bool,
     stream: &Stream,
 ) -> Result<Owned<abi::Batch>> {
-    export(batch, None, with_schema, stream, true)
+    export(batch, None, with_schema, stream, (true, None))
 }
 
 fn export(
@@ -54,7 +66,7 @@ fn export(
     counter: Option<&Buffer>,
     with_schema: bool,
     stream: &Stream,
-    to_external: bool,
+    (to_external, joined): (bool, Option<&Ready>),
 ) -> Result<Owned<abi::Batch>> {
     if !with_schema
         && counter.is_none()
@@ -65,7 +77,7 @@ fn export(
     }
     let columns: Vec<&DeviceArray> = batch.columns().iter().collect();
     let device = batch.device();
-    let (mut prepared, mut size, ready) = Prepared::new(&columns, counter, device, stream)?;
+    let (mut prepared, mut size, ready) = Prepared::new(&columns, counter, device, stream, joined)?;
     if to_external {
         prepared.mark_exported();
     }
@@ -107,7 +119,7 @@ fn export(
 /// Exports one array to any consumer of the C Device interface. See [`export_batch`].
 pub fn export_device_array(array: &DeviceArray, stream: &Stream) -> Result<Owned<abi::ArrowDeviceArray>> {
     let device = array.device();
-    let (prepared, size, ready) = Prepared::new(&[array], None, device, stream)?;
+    let (prepared, size, ready) = Prepared::new(&[array], None, device, stream, None)?;
     prepared.mark_exported();
     let mut out = Out { builder: Builder::new(size), prepared, on_cpu: device == Device::CPU };
     let mut root = abi::ArrowArray::default();

@@ -15,7 +15,7 @@ mod streams_out;
 
 pub use array_in::{import_array, import_device_array};
 pub use array_out::{
-    export_array, export_batch, export_batch_to_external, export_device_array, export_pending,
+    export_array, export_batch, export_batch_to_external, export_batches, export_device_array, export_pending,
 };
 pub use batch_in::{
     check_batch_array, count_rows, import_batch, import_pending, import_pending_result, import_result,

@@ -3,9 +3,9 @@
 use crossdock_memory::{Buffer, Device, Error, Ready, Result, Stream};
 
 use super::arena::Size;
-use crate::DeviceArray;
 use crate::layout::BufferKind;
 use crate::nulls;
+use crate::{DeviceArray, DeviceBatch};
 
 /// The owners of the exported buffers, and the exported values that the tree of arrays does not
 /// contain.
@@ -27,16 +27,20 @@ pub(super) struct Prepared {
 impl Prepared {
     /// Prepares the arrays of one batch on `device`, and the counter of its rows. Launches kernels
     /// or blocks only if a null count is unknown, if buffers have different events, or if CPU
-    /// buffers are not ready yet.
+    /// buffers are not ready yet. `joined` is an event after the events of all buffers in `arrays`.
     pub(super) fn new(
         arrays: &[&DeviceArray],
         counter: Option<&Buffer>,
         device: Device,
         stream: &Stream,
+        joined: Option<&Ready>,
     ) -> Result<(Self, Size, Ready)> {
         let mut survey = Survey::default();
         for array in arrays {
             array.walk(&mut |node| survey.visit(node))?;
+        }
+        if let Some(joined) = joined {
+            survey.events = vec![joined];
         }
         survey.events.extend(counter.map(Buffer::ready).filter(|ready| !ready.is_now()));
         survey.buffers.extend(counter.cloned());
@@ -169,10 +173,29 @@ pub(super) fn variadic_sizes(array: &DeviceArray) -> Result<Vec<i64>> {
         .collect()
 }
 
+/// Returns one event after the events of all buffers of several batches on `device`. `None` if they
+/// have at most one event, or if the device has no events.
+pub(super) fn join(batches: &[DeviceBatch], device: Device, stream: &Stream) -> Result<Option<Ready>> {
+    if device == Device::CPU {
+        return Ok(None);
+    }
+    let mut survey = Survey::default();
+    for array in batches.iter().flat_map(DeviceBatch::columns) {
+        array.walk(&mut |node| survey.visit(node))?;
+    }
+    let mut distinct: Vec<&Ready> = Vec::new();
+    for event in survey.events {
+        if !distinct.iter().any(|other| other.is_same(event)) {
+            distinct.push(event);
+        }
+    }
+    if distinct.len() < 2 { Ok(None) } else { one_event(distinct, device, stream).map(Some) }
+}
+
 /// Returns one event after which all buffers are ready. Arrow does not allow an event on the CPU,
 /// so the host waits until CPU buffers are ready.
 fn one_event(mut events: Vec<&Ready>, device: Device, stream: &Stream) -> Result<Ready> {
-    events.dedup_by_key(|ready| ready.sync_event());
+    events.dedup_by(|a, b| a.is_same(b));
     match events.as_slice() {
         [] => Ok(Ready::Now),
         [one] if device != Device::CPU => Ok((*one).clone()),

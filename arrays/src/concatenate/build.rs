@@ -2,20 +2,31 @@
 
 use crossdock_kernels::{BitRange, Checks, Jobs, Step, Words};
 use crossdock_memory::{Buffer, BufferMut, Copies, Error, Result, Stream};
+use crossdock_plugin_api::abi;
 
 use super::plan::{Node, Plan};
 use crate::DeviceArray;
+
+/// The minimum number of copies that a kernel of a CUDA device makes. One launch replaces up to 56
+/// calls of the driver, which runs the calls of all threads one after the other.
+const MIN_KERNEL_COPIES: usize = 4;
 
 /// Executes the plan on `stream`: makes one allocation, submits all copies together, then writes
 /// bitmaps and adjusts offsets.
 pub(super) fn build(plan: Plan, roots: Vec<Node>, stream: &Stream) -> Result<Vec<DeviceArray>> {
     let mut block = stream.memory().alloc(stream, plan.bytes)?;
-    let mut copies = Copies::new();
-    for copied in &plan.copies {
-        copies.push(&mut block, copied.to, &copied.from, copied.at, copied.bytes)?;
-    }
-    copies.submit(stream)?;
     let mut jobs = Jobs::new();
+    if stream.device().r#type == abi::DEVICE_CUDA && plan.copies.len() >= MIN_KERNEL_COPIES {
+        for copied in &plan.copies {
+            jobs.copy_range(&copied.from, copied.at, copied.bytes, &mut block, copied.to)?;
+        }
+    } else {
+        let mut copies = Copies::new();
+        for copied in &plan.copies {
+            copies.push(&mut block, copied.to, &copied.from, copied.at, copied.bytes)?;
+        }
+        copies.submit(stream)?;
+    }
     for bitmap in &plan.bitmaps {
         let parts = bitmap.parts.iter().map(|(bits, len)| BitRange {
             bits: bits.as_ref().map(|(buffer, first)| (buffer, *first)),

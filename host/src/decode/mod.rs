@@ -24,8 +24,8 @@ use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
 use crossdock_arrays::{
-    DeviceArray, DeviceBatch, Level, call_stream, export_batch, find_forbidden_nulls, import_result,
-    resolve_null_counts, validate,
+    DeviceArray, DeviceBatch, Level, call_stream, export_batch, export_batches, find_forbidden_nulls,
+    import_result, resolve_null_counts, validate,
 };
 use crossdock_memory::{EncodedBuffers, Stream};
 use crossdock_memory_backend::Reservation;
@@ -336,9 +336,10 @@ fn decode_node(
     };
     let mut children = inputs.iter().zip(index + 1..).map(child_batch).collect::<ApiResult<Vec<_>>>()?;
     resolve_null_counts(&mut children.iter_mut().flatten().collect::<Vec<_>>(), &own_stream)?;
-    let export =
-        |batch: Option<DeviceBatch>| batch.map(|batch| export_batch(&batch, false, &own_stream)).transpose();
-    let children = children.into_iter().map(export).collect::<ApiResult<Vec<_>>>()?;
+    let decoded: Vec<bool> = children.iter().map(Option::is_some).collect();
+    let children: Vec<DeviceBatch> = children.into_iter().flatten().collect();
+    let mut exported = export_batches(&children, *device, &own_stream)?.into_iter();
+    let children = decoded.into_iter().map(|decoded| if decoded { exported.next() } else { None });
     let call = if *device == call.device {
         call.clone()
     } else {
@@ -348,7 +349,7 @@ fn decode_node(
     let context = |error| with_context(error, plugin, node);
     let decode = || {
         let to_plugin = |batch| tracing_hooks::batch(batch, account, Producer::Host);
-        let children = children.into_iter().map(|batch| batch.map(to_plugin)).collect();
+        let children = children.map(|batch| batch.map(to_plugin)).collect();
         let batch = encoding.decode(&call, array, index, decoder_rows, children)?;
         Ok(tracing_hooks::batch(batch, account, Producer::Plugin))
     };

@@ -273,10 +273,11 @@ impl BufferMut {
         Some(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), self.bytes) })
     }
 
-    /// Makes the buffer immutable. Readers wait for the work enqueued so far on `stream`, which is
-    /// the stream that wrote the buffer.
+    /// Makes the buffer immutable. Readers wait for the work on this buffer that was enqueued on
+    /// `stream`, which is the stream that wrote the buffer. If [`Stream::native`] was called, readers
+    /// wait for all work enqueued so far on `stream`.
     pub fn freeze(self, stream: &Stream) -> Result<Buffer> {
-        let ready = stream.record()?;
+        let ready = stream.record_after_uses(&self.owner)?;
         Ok(self.freeze_after(ready))
     }
 

@@ -141,7 +141,7 @@ impl Ready {
     }
 
     /// Whether `self` and `other` are known to refer to the same event.
-    pub(crate) fn is_same(&self, other: &Ready) -> bool {
+    pub fn is_same(&self, other: &Ready) -> bool {
         match (self, other) {
             (Ready::Now, Ready::Now) => true,
             (Ready::After(a), Ready::After(b)) => Arc::ptr_eq(&a.0, &b.0),

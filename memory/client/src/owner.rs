@@ -85,6 +85,16 @@ impl Owner {
         uses.events.push(event.clone());
     }
 
+    /// The event after all uses of the memory, if this thread has submitted all of them to the stream
+    /// with this id.
+    pub(crate) fn only_use_on(&self, stream_id: u64) -> Option<Event> {
+        let uses = self.uses.lock().unwrap_or_else(PoisonError::into_inner);
+        match uses.events.as_slice() {
+            [event] if event.is_of_stream(stream_id) => Some(event.clone()),
+            _ => None,
+        }
+    }
+
     /// Notes that work without an event uses the memory, so that the end of this use is unknown. A
     /// block is then freed like an exported block; foreign memory is never released.
     pub(crate) fn note_unknown_use(&self) {

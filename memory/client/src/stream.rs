@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossdock_plugin_api::{Device, Error, Result, abi};
 
@@ -23,6 +23,8 @@ struct Inner {
     /// Distinguishes this stream from all others of this module, also from those that have been
     /// dropped.
     id: u64,
+    /// Whether the native handle was returned, so that work may be enqueued without this module.
+    is_exposed: AtomicBool,
 }
 
 // SAFETY: the interface accepts stream handles on any thread, and `Drop` destroys an owned stream
@@ -35,7 +37,7 @@ impl Stream {
     pub(crate) fn new(memory: Memory, device: Device, raw: *mut abi::Stream, owned: bool) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::new(Inner { memory, device, raw, owned, id }))
+        Self(Arc::new(Inner { memory, device, raw, owned, id, is_exposed: AtomicBool::new(false) }))
     }
 
     /// Wraps the stream that was passed to a plugin call, and borrows it for the call. NULL selects
@@ -68,6 +70,7 @@ impl Stream {
 
     /// The native handle, a `CUstream`; NULL on devices that have none.
     pub fn native(&self) -> *mut c_void {
+        self.0.is_exposed.store(true, Ordering::Relaxed);
         let table = self.0.memory.table();
         // SAFETY: `stream_raw` requires a stream of its own table, and this table created the
         // stream.
@@ -121,6 +124,14 @@ impl Stream {
             return Ok(Ready::Now);
         }
         Ok(Ready::After(Event::new(self.0.memory.clone(), raw, self.0.id)))
+    }
+
+    /// Returns an event after the work enqueued so far that uses the memory of `owner`. It is the
+    /// event of the last use, unless other work may use the memory.
+    pub(crate) fn record_after_uses(&self, owner: &Owner) -> Result<Ready> {
+        let last =
+            if self.0.is_exposed.load(Ordering::Relaxed) { None } else { owner.only_use_on(self.0.id) };
+        last.map_or_else(|| self.record(), |event| Ok(Ready::After(event)))
     }
 
     /// Blocks this thread until all work enqueued so far has run. Use it only for values that the

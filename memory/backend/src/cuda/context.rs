@@ -1,5 +1,7 @@
 //! The primary context of a device, with its cached events and streams.
 
+use std::cell::Cell;
+use std::collections::HashSet;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +13,21 @@ use super::driver::{
     STREAM_NON_BLOCKING, SUCCESS,
 };
 use super::driver_error::DriverError;
+
+thread_local! {
+    /// Whether this thread belongs to the host, so that no other code relies on its current context
+    /// and its capture mode.
+    static IS_HOSTS: Cell<bool> = const { Cell::new(false) };
+    /// Whether this thread has the relaxed capture mode until it ends.
+    static IS_RELAXED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Notes that this thread belongs to the host. A context that is entered then stays current, and
+/// the capture mode stays relaxed, because setting and restoring them takes a third of all calls to
+/// the driver.
+pub(crate) fn note_own_thread() {
+    IS_HOSTS.set(true);
+}
 
 /// A device's primary context. It stays retained until the process ends, as other users of the
 /// primary context expect. Streams and events are cached instead of destroyed, so that a handle
@@ -27,8 +44,8 @@ pub(crate) struct Gpu {
     idle_with_priority: Mutex<Vec<(Handle, i32)>>,
     /// All streams created so far with a priority, and the priority.
     with_priority: Mutex<Vec<(Handle, i32)>>,
-    /// All streams created so far, which `drop` destroys.
-    streams: Mutex<Vec<Handle>>,
+    /// The addresses of all streams created so far, which `drop` destroys.
+    streams: Mutex<HashSet<usize>>,
     /// Whether the native handle of any stream was passed to other code, which may put the stream
     /// under graph capture.
     exposed: AtomicBool,
@@ -96,7 +113,7 @@ impl Gpu {
         // SAFETY: the context stays retained until the process ends.
         let code = unsafe { (self.driver.ctx_set_current)(self.context) };
         self.driver.check_code("cuCtxSetCurrent", code)?;
-        Ok(Entered { driver: self.driver, previous: Some(previous) })
+        Ok(Entered { driver: self.driver, previous: (!IS_HOSTS.get()).then_some(previous) })
     }
 
     /// While the guard lives, calls to the driver on this thread do not break graph captures of
@@ -138,7 +155,7 @@ impl Gpu {
         // SAFETY: the pointer points to a local variable; the context is current.
         let code = unsafe { (self.driver.stream_create)(&mut stream, STREAM_NON_BLOCKING) };
         self.driver.check("cuStreamCreate", code)?;
-        lock(&self.streams).push(Handle(stream));
+        lock(&self.streams).insert(stream.addr());
         Ok(stream)
     }
 
@@ -168,7 +185,7 @@ impl Gpu {
             unsafe { (self.driver.stream_create_with_priority)(&mut stream, STREAM_NON_BLOCKING, priority) };
         self.driver.check("cuStreamCreateWithPriority", code)?;
         lock(&self.with_priority).push((Handle(stream), priority));
-        lock(&self.streams).push(Handle(stream));
+        lock(&self.streams).insert(stream.addr());
         Ok(stream)
     }
 
@@ -179,6 +196,11 @@ impl Gpu {
             return lock(&self.idle_with_priority).push(with_priority);
         }
         lock(&self.idle_streams).push(Handle(stream));
+    }
+
+    /// Whether this `Gpu` created the stream, which then lives as long as the `Gpu`.
+    pub(crate) fn has_stream(&self, stream: RawStream) -> bool {
+        lock(&self.streams).contains(&stream.addr())
     }
 
     /// Notes that the native handle of a stream was passed to other code.
@@ -300,10 +322,10 @@ impl Gpu {
 impl Drop for Gpu {
     fn drop(&mut self) {
         let Ok(_entered) = self.enter() else { return };
-        for stream in lock(&self.streams).drain(..) {
+        for stream in lock(&self.streams).drain() {
             // SAFETY: `take_stream` created the stream, and its handle may be used only while the
             // `Gpu` exists.
-            unsafe { (self.driver.stream_destroy)(stream.0) };
+            unsafe { (self.driver.stream_destroy)(stream as RawStream) };
         }
         for event in lock(&self.idle_events).drain(..) {
             // SAFETY: `take_event` created the event, and `return_event` received it from its only
@@ -336,9 +358,16 @@ impl Drop for Entered {
 impl Driver {
     /// See [`Gpu::relaxed`].
     pub(crate) fn relaxed(&self) -> Relaxed<'_> {
+        if IS_RELAXED.get() {
+            return Relaxed { driver: self, previous: None };
+        }
         let mut mode = CAPTURE_MODE_RELAXED;
         // SAFETY: the pointer points to a local variable.
         let code = unsafe { (self.thread_exchange_capture_mode)(&mut mode) };
+        if code == SUCCESS && IS_HOSTS.get() {
+            IS_RELAXED.set(true);
+            return Relaxed { driver: self, previous: None };
+        }
         Relaxed { driver: self, previous: (code == SUCCESS).then_some(mode) }
     }
 }

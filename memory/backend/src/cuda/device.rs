@@ -419,7 +419,7 @@ impl DeviceBackend for CudaDeviceBackend {
     fn stream_wait(&self, stream: &Stream, event: EventHandle) -> Result<()> {
         // SAFETY: `event` is live by the contract of `crossdock_memory.stream_wait`.
         let event = unsafe { CudaEvent::from_handle(self.backend, event) }?;
-        if event.stream() == stream.raw {
+        if event.stream() == stream.raw || event.is_known_to_have_passed() {
             return Ok(());
         }
         let _entered = self.gpu.enter()?;

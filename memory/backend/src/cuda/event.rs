@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossdock_plugin_api::{Device, Error, Result, abi};
 
@@ -22,12 +23,15 @@ pub(crate) struct CudaEvent {
     /// another stream.
     stream: RawStream,
     gpu: Arc<Gpu>,
+    /// Whether the driver has reported that the event has passed. The event is recorded only once,
+    /// so it stays passed.
+    has_passed: AtomicBool,
 }
 
-// SAFETY: the driver accepts events on any thread, and the fields do not change.
+// SAFETY: the driver accepts events on any thread, and only the atomic field changes.
 unsafe impl Send for CudaEvent {}
-// SAFETY: the driver accepts an event on several threads at the same time, and the fields do not
-// change.
+// SAFETY: the driver accepts an event on several threads at the same time, and only the atomic field
+// changes.
 unsafe impl Sync for CudaEvent {}
 
 impl CudaEvent {
@@ -45,14 +49,20 @@ impl CudaEvent {
     ) -> Result<Arc<Self>> {
         let raw = gpu.record(stream.raw)?;
         let stream = if stream.adopted { std::ptr::null_mut() } else { stream.raw };
-        Ok(Arc::new(Self { backend, raw, stream, gpu: gpu.clone() }))
+        Ok(Arc::new(Self { backend, raw, stream, gpu: gpu.clone(), has_passed: AtomicBool::new(false) }))
     }
 
     /// Records an event after all work in flight on the device, including work of other libraries.
     pub(crate) fn record_everything(backend: usize, gpu: &Arc<Gpu>) -> Result<Arc<Self>> {
         let _entered = gpu.enter()?;
         let raw = gpu.record_everything()?;
-        Ok(Arc::new(Self { backend, raw, stream: std::ptr::null_mut(), gpu: gpu.clone() }))
+        Ok(Arc::new(Self {
+            backend,
+            raw,
+            stream: std::ptr::null_mut(),
+            gpu: gpu.clone(),
+            has_passed: AtomicBool::new(false),
+        }))
     }
 
     /// Converts the event to a handle; [`CudaEvent::take_handle`] is the inverse.
@@ -113,13 +123,24 @@ impl CudaEvent {
         self.stream
     }
 
+    /// Whether the driver has already reported that the event has passed.
+    pub(crate) fn is_known_to_have_passed(&self) -> bool {
+        self.has_passed.load(Ordering::Relaxed)
+    }
+
     /// Whether the event has passed.
     pub(crate) fn is_done(&self) -> Result<bool> {
+        if self.is_known_to_have_passed() {
+            return Ok(true);
+        }
         let _entered = self.gpu.enter()?;
         let _relaxed = self.gpu.relaxed();
         // SAFETY: `self` keeps the native event alive.
         match unsafe { (self.gpu.driver.event_query)(self.raw) } {
-            SUCCESS => Ok(true),
+            SUCCESS => {
+                self.has_passed.store(true, Ordering::Relaxed);
+                Ok(true)
+            }
             NOT_READY => Ok(false),
             code => self.gpu.driver.check("cuEventQuery", code).map(|()| true),
         }

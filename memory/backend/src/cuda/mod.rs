@@ -13,6 +13,7 @@ mod event;
 mod file;
 mod frees;
 mod ipc;
+mod kept;
 mod modules;
 mod pinned;
 mod platform;
@@ -23,6 +24,7 @@ mod shareable;
 mod staging;
 
 pub use at_exit::before_exit;
+pub(crate) use context::note_own_thread;
 pub use cuda_missing::CudaMissing;
 pub use description::IpcDescription;
 pub(crate) use driver_error::DriverError;

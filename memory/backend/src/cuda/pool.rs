@@ -10,10 +10,11 @@ use super::captured::{Captured, FreedBlock};
 use super::context::Gpu;
 use super::driver::{
     ACCESS_READ_WRITE, ALLOCATION_PINNED, LOCATION_DEVICE, MemAccess, MemLocation, MemPool, MemPoolProps,
-    POOL_RELEASE_THRESHOLD, POOL_RESERVED_CURRENT, POOL_USED_CURRENT,
+    POOL_RELEASE_THRESHOLD, POOL_RESERVED_CURRENT, POOL_USED_CURRENT, SUCCESS,
 };
 use super::event::CudaEvent;
 use super::frees::PendingFrees;
+use super::kept::{Kept, KeptBlock, block_bytes};
 use super::reaper::{Job, Reaper};
 use crate::device::Stream;
 use crate::resource::{AllocError, Region, Request, Resource, Uses};
@@ -23,8 +24,8 @@ const NATURAL_ALIGNMENT: usize = 256;
 
 /// A `CUmemoryPool` that only this backend uses, unlike the device's default pool.
 ///
-/// Freeing a block never waits. A block that was used only on the stream that allocated it is freed
-/// in the order of that stream. A block that was used on other streams is freed after all its uses,
+/// Freeing a block never waits. A block that was used only on the stream that allocated it is kept
+/// for reuse, or freed in the order of that stream. A block that was used on other streams is freed after all its uses,
 /// and an exported block is freed after all work in flight. In these two cases a separate stream
 /// does the waiting, so that streams that still have work are not delayed.
 pub(crate) struct DevicePool {
@@ -32,9 +33,16 @@ pub(crate) struct DevicePool {
     pool: Handle,
     pending_frees: Arc<PendingFrees>,
     captured: Captured,
+    kept: Kept,
     backend: usize,
     reaper: Arc<Reaper>,
 }
+
+/// The minimum size in bytes of a kept block that other streams than its home reuse. Smaller blocks
+/// are not worth an event.
+const SHARED_BYTES: usize = 256 << 10;
+/// The part of the device's memory that may be kept for reuse in blocks.
+const KEPT_PART: u64 = 8;
 
 #[derive(Clone, Copy)]
 struct Handle(*mut c_void);
@@ -69,9 +77,15 @@ impl DevicePool {
             let code = (gpu.driver.mem_pool_set_attribute)(pool, POOL_RELEASE_THRESHOLD, threshold);
             gpu.driver.check("cuMemPoolSetAttribute", code)?;
         }
+        let (mut free, mut total) = (0usize, 0usize);
+        // SAFETY: the pointers point to local variables; the context is current.
+        let code = unsafe { (gpu.driver.mem_get_info)(&mut free, &mut total) };
+        gpu.driver.check("cuMemGetInfo", code)?;
+        let kept = Kept::new((total as u64).min(max_cached_bytes) as usize / KEPT_PART as usize);
         let pending_frees = Arc::new(PendingFrees::new(gpu.clone())?);
         drop(_entered);
-        Ok(Self { gpu, pool: Handle(pool), pending_frees, captured: Captured::default(), backend, reaper })
+        let (pool, captured) = (Handle(pool), Captured::default());
+        Ok(Self { gpu, pool, pending_frees, captured, kept, backend, reaper })
     }
 
     /// Lets the device `peer` access the memory of this pool.
@@ -148,6 +162,14 @@ impl DevicePool {
         let _relaxed = gpu.relaxed();
         let other_streams = || block.uses.iter().filter(|event| event.stream() != home);
         if !block.exported && other_streams().next().is_none() {
+            if gpu.has_stream(home)
+                && let Some(bytes) = block_bytes(block.bytes)
+            {
+                let after = if bytes < SHARED_BYTES { None } else { gpu.record(home).ok() };
+                let evicted = self.kept.add(KeptBlock { base: block.base, home, after }, bytes);
+                self.free_kept(evicted);
+                return Ok(());
+            }
             // SAFETY: the block was allocated from this pool on this stream, used on no other
             // stream, and is freed once.
             let code = unsafe { (gpu.driver.mem_free_async)(block.base, home) };
@@ -164,6 +186,45 @@ impl DevicePool {
         self.pending_frees.add(block.base, block.bytes)
     }
 
+    /// Frees blocks that were kept. The context must be current.
+    fn free_kept(&self, blocks: Vec<KeptBlock>) {
+        let _relaxed = self.gpu.relaxed();
+        for KeptBlock { base, home, after } in blocks {
+            after.into_iter().for_each(|event| self.gpu.return_event(event));
+            // SAFETY: the block was allocated from this pool, its uses precede later work on `home`,
+            // which is a live stream, and it is freed once.
+            let code = unsafe { (self.gpu.driver.mem_free_async)(base, home) };
+            if code != SUCCESS {
+                // A capture is open on `home`, or the device has stopped.
+                let (events, gpu) = (Vec::new(), self.gpu.clone());
+                let pending_frees = self.pending_frees.clone();
+                let then = Box::new(move || {
+                    if let Ok(_entered) = gpu.enter() {
+                        pending_frees.free(base, 0);
+                    }
+                });
+                self.reaper.add(Job { events, everything_on: vec![self.gpu.clone()], then });
+            }
+        }
+    }
+
+    /// Returns a kept block of `bytes` bytes, usable in the order of `stream`.
+    fn reuse(&self, bytes: usize, stream: &Stream) -> Option<u64> {
+        // The work of a capture runs later, and the stream of other code may be destroyed.
+        if stream.adopted || self.gpu.is_known_to_capture(stream.raw) {
+            return None;
+        }
+        let block = self.kept.take(bytes, stream.raw)?;
+        if block.home != stream.raw
+            && block.after.is_none_or(|event| self.gpu.wait(stream.raw, event).is_err())
+        {
+            self.free_kept(vec![block]);
+            return None;
+        }
+        block.after.into_iter().for_each(|event| self.gpu.return_event(event));
+        Some(block.base)
+    }
+
     /// Makes later frees on the separate stream wait for all work in flight, including work of
     /// other libraries.
     fn order_after_all_work(&self) -> Result<()> {
@@ -174,19 +235,26 @@ impl DevicePool {
     }
 }
 
+/// The bytes of a block in addition to those of the request, for its alignment.
+fn slack(request: Request) -> usize {
+    if request.alignment > NATURAL_ALIGNMENT { request.alignment } else { 0 }
+}
+
 impl Resource for DevicePool {
     fn allocate(&self, request: Request, stream: &Stream) -> Result<Region, AllocError> {
-        let slack = if request.alignment > NATURAL_ALIGNMENT { request.alignment } else { 0 };
-        let bytes = request.bytes.max(1).checked_add(slack).ok_or(AllocError::TooLarge)?;
+        let slack = slack(request);
+        let bytes = request.bytes.checked_add(slack).and_then(block_bytes).ok_or(AllocError::TooLarge)?;
         let driver = &self.gpu.driver;
         let _entered = self.gpu.try_enter().map_err(AllocError::Device)?;
         self.free_after_capture();
         self.pending_frees.make_room(stream.raw);
-        let mut base = 0u64;
         let _relaxed = self.gpu.relaxed();
-        // SAFETY: the pointer points to a local variable; pool and stream belong to this context.
-        let code = unsafe { (driver.mem_alloc_from_pool_async)(&mut base, bytes, self.pool.0, stream.raw) };
-        driver.check_code("cuMemAllocFromPoolAsync", code).map_err(AllocError::Device)?;
+        let (mut base, mut code) = (self.reuse(bytes, stream).unwrap_or(0), SUCCESS);
+        if base == 0 {
+            // SAFETY: the pointer points to a local variable; pool and stream belong to this context.
+            code = unsafe { (driver.mem_alloc_from_pool_async)(&mut base, bytes, self.pool.0, stream.raw) };
+            driver.check_code("cuMemAllocFromPoolAsync", code).map_err(AllocError::Device)?;
+        }
         let address = if slack == 0 { base } else { base.next_multiple_of(request.alignment as u64) };
         let pointer = |address: u64| NonNull::new(address as usize as *mut u8);
         match (pointer(address), pointer(base)) {
@@ -201,7 +269,7 @@ impl Resource for DevicePool {
             uses.iter().filter_map(|event| unsafe { CudaEvent::from_handle(self.backend, *event) }.ok());
         let block = FreedBlock {
             base: region.reachable.as_ptr() as u64,
-            bytes: region.request.bytes,
+            bytes: region.request.bytes + slack(region.request),
             home: region.home,
             uses: uses.collect(),
             exported,
@@ -221,6 +289,7 @@ impl Resource for DevicePool {
         self.reaper.flush();
         if let Ok(_entered) = self.gpu.enter() {
             self.free_after_capture();
+            self.free_kept(self.kept.take_all());
             // SAFETY: the context is current. The wait completes all frees that were enqueued in
             // the order of a stream.
             unsafe { (self.gpu.driver.ctx_synchronize)() };
@@ -235,8 +304,8 @@ impl Resource for DevicePool {
 
     fn cached_bytes(&self) -> usize {
         let unused = self.attribute(POOL_RESERVED_CURRENT).saturating_sub(self.attribute(POOL_USED_CURRENT));
-        // Adds the bytes of pending frees, because the driver counts them as in use.
-        unused as usize + self.pending_frees.pending_bytes() + self.captured.bytes()
+        // Adds the bytes of blocks that the driver counts as in use.
+        unused as usize + self.pending_frees.pending_bytes() + self.captured.bytes() + self.kept.bytes()
     }
 }
 
@@ -245,6 +314,7 @@ impl Drop for DevicePool {
         if let Ok(_entered) = self.gpu.enter() {
             // Blocks whose stream is still under capture leak, because they cannot be freed.
             self.free_after_capture();
+            self.free_kept(self.kept.take_all());
             // SAFETY: `self` is the only owner of the pool. `PendingFrees` frees the remaining
             // blocks, and the driver keeps the pool until the last block has been freed.
             unsafe { (self.gpu.driver.mem_pool_destroy)(self.pool.0) };

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use crossdock_plugin_api::{Error, Result};
 
+use crate::cuda::note_own_thread;
 use crate::forks;
 
 /// Maximum number of threads of a pool.
@@ -84,6 +85,7 @@ impl Shared {
     }
 
     fn work(&self) {
+        note_own_thread();
         let mut state = self.lock();
         while !state.has_ended {
             match state.tasks.pop_front() {

@@ -36,9 +36,13 @@ const GPU: Device = Device::cuda(0);
 /// A session on the first CUDA device, and an external library that uses the device. Only one test
 /// at a time can use them. Without a driver, reports that `test` is skipped.
 fn setup(test: &str) -> Option<(LockedExternal, Host, Session)> {
+    setup_over(test, Backend::builder().build())
+}
+
+/// Like [`setup`], with a host over `backend`.
+fn setup_over(test: &str, backend: Backend) -> Option<(LockedExternal, Host, Session)> {
     static LOCK: Mutex<()> = Mutex::new(());
     static EXTERNAL: OnceLock<External> = OnceLock::new();
-    let backend = Backend::builder().build();
     if let Err(missing) = backend.cuda() {
         skip(test, &missing.to_string());
         return None;

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use super::at_exit::{self, Flush};
-use super::context::Gpu;
-use super::driver::{CAPTURE_MODE_RELAXED, SUCCESS};
+use super::context::{Gpu, note_own_thread};
+use super::driver::SUCCESS;
 use super::event::CudaEvent;
 use queue::{Queue, Status, Work};
 
@@ -112,20 +112,15 @@ impl Shared {
 
     fn run(&self) {
         self.thread.get_or_init(this_thread);
-        self.relax();
-        self.jobs.run();
-    }
-
-    /// Keeps this thread's calls of the driver from breaking graph captures of other threads.
-    fn relax(&self) {
+        note_own_thread();
+        // Keeps this thread's calls of the driver from breaking graph captures of other threads.
         let gpu = self.jobs.find_map(|job| {
             job.everything_on.first().or_else(|| job.events.first().map(|event| event.gpu())).cloned()
         });
         if let Some(gpu) = gpu {
-            let mut mode = CAPTURE_MODE_RELAXED;
-            // SAFETY: the pointer points to a local variable.
-            unsafe { (gpu.driver.thread_exchange_capture_mode)(&mut mode) };
+            drop(gpu.relaxed());
         }
+        self.jobs.run();
     }
 }
 

@@ -39,21 +39,30 @@ impl State {
         self.idle.iter().filter(|chunk| chunk.is_pending_on(stream)).count()
     }
 
-    /// The index of the free chunk that was used last, because the processor's caches may still
-    /// contain it. Of the chunks that `stream` uses, only the first is queried, because the work of
-    /// a stream completes in order.
+    /// The index of a free chunk; of several known ones, the one that was used last, because the
+    /// processor's caches may still contain it. Chunks become free roughly in the order in which
+    /// they were used, so the search ends soon after the free chunks: each query is a call to the
+    /// driver. Of the chunks that `stream` uses, only the first is queried, because the work of a
+    /// stream completes in order.
     fn find_free(&mut self, stream: RawStream, cuda: &Cuda) -> Option<usize> {
-        let mut is_busy = false;
-        let is_free = |chunk: &mut Chunk| {
-            if chunk.is_pending_on(stream) && is_busy {
-                return false;
+        /// The number of busy chunks after which the search ends if it has found a free chunk.
+        const MAX_BUSY: usize = 2;
+        let (mut is_stream_busy, mut n_busy, mut free) = (false, 0, None);
+        for (index, chunk) in self.idle.iter_mut().enumerate() {
+            if chunk.is_pending_on(stream) && is_stream_busy {
+                continue;
             }
-            let is_free = chunk.is_free(cuda);
-            is_busy |= chunk.is_pending_on(stream);
-            is_free
-        };
-        let free = self.idle.iter_mut().map(is_free).enumerate().filter(|(_, is_free)| *is_free);
-        free.map(|(index, _)| index).last()
+            if chunk.is_free(cuda) {
+                free = Some(index);
+                continue;
+            }
+            is_stream_busy |= chunk.is_pending_on(stream);
+            n_busy += 1;
+            if free.is_some() && n_busy >= MAX_BUSY {
+                break;
+            }
+        }
+        free
     }
 
     /// Removes and returns the chunk to wait for. A chunk that `stream` itself uses is preferred,

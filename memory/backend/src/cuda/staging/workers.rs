@@ -9,7 +9,8 @@ use crossdock_plugin_api::Result;
 use super::Cuda;
 use super::job::Job;
 use super::ring::Ring;
-use crate::cuda::driver::{CAPTURE_MODE_RELAXED, SUCCESS};
+use crate::cuda::driver::SUCCESS;
+use crate::cuda::note_own_thread;
 
 /// Maximum number of threads that work on a job. Six threads saturate the link if no page faults
 /// occur. Page faults slow down the threads, so six more threads are used. More threads would take
@@ -97,14 +98,11 @@ impl Drop for Workers {
 
 impl Shared {
     fn work(&self, cuda: Cuda) {
-        let mut mode = CAPTURE_MODE_RELAXED;
-        // SAFETY: the context outlives the threads, and the pointer points to a local variable. The
-        // relaxed mode keeps this thread's calls from breaking graph captures of other threads.
-        let code = unsafe {
-            (cuda.driver.thread_exchange_capture_mode)(&mut mode);
-            (cuda.driver.ctx_set_current)(cuda.context)
-        };
-        if code != SUCCESS {
+        note_own_thread();
+        // The relaxed mode keeps this thread's calls from breaking graph captures of other threads.
+        drop(cuda.driver.relaxed());
+        // SAFETY: the context outlives the threads.
+        if unsafe { (cuda.driver.ctx_set_current)(cuda.context) } != SUCCESS {
             return;
         }
         let mut state = self.lock();
