@@ -209,12 +209,23 @@ impl Session {
     /// # Errors
     /// The errors of [`Session::from_parts`].
     pub fn rebuild(&self, header: PartsHeader, buffers: Vec<Buffer>) -> Result<Rebuilt> {
-        check_buffers(&header.0.buffers, &buffers).map_err(rebuild_error)?;
+        self.rebuild_on(Device::CPU, Through::Nothing, header, buffers)
+    }
+
+    /// Like [`Session::rebuild`], for buffers on `device`.
+    pub(crate) fn rebuild_on(
+        &self,
+        device: Device,
+        through: Through,
+        header: PartsHeader,
+        buffers: Vec<Buffer>,
+    ) -> Result<Rebuilt> {
+        check_buffers(&header.0.buffers, &buffers, device).map_err(rebuild_error)?;
         if let Some(schema) = header.schema()? {
             return Ok(schema);
         }
-        let stream = self.memory().default_stream(Device::CPU).map_err(rebuild_error)?;
-        let mut from = Received { buffers, stream };
+        let stream = self.memory().default_stream(device).map_err(rebuild_error)?;
+        let mut from = Received { buffers, stream, through };
         match header.0.content {
             Content::Table(parts) => self.rebuild_table(parts, &mut from).map(Rebuilt::Table),
             Content::Column(parts) => {
@@ -242,7 +253,11 @@ impl Session {
             if self.validate_structs() == Validate::Full {
                 validate(&batch, Level::Full, &from.stream).map_err(rebuild_error)?;
             }
-            batches.push(move_batch(self, batch, self.device())?);
+            batches.push(match from.through {
+                Through::Nothing => move_batch(self, batch, self.device())?,
+                Through::SourceStream => batch.move_to(&from.stream, self.device()).map_err(rebuild_error)?,
+                Through::Host => move_batch(self, move_batch(self, batch, Device::CPU)?, self.device())?,
+            });
         }
         Table::from_batches(self, schema, batches)
     }
@@ -252,7 +267,7 @@ fn rebuild_error(error: ApiError) -> Error {
     Error::data("cannot rebuild an object from its parts", error)
 }
 
-fn schema_bytes(schema: &Schema) -> Result<Vec<u8>> {
+pub(crate) fn schema_bytes(schema: &Schema) -> Result<Vec<u8>> {
     let bytes = export_schema(schema).and_then(|schema| write_schema(&schema));
     bytes.map_err(|error| Error::data("cannot take a schema apart", error))
 }
@@ -286,10 +301,10 @@ fn move_to_host(session: &Session, batch: &DeviceBatch, cpu: &Stream) -> Result<
 /// The buffers of an object. Buffers that several arrays share, such as the dictionary of several
 /// batches, are collected once.
 #[derive(Default)]
-struct Collected {
+pub(crate) struct Collected {
     /// In the order of their first use, so that equal objects have equal headers. No buffer
     /// contains another one.
-    buffers: Vec<Buffer>,
+    pub(crate) buffers: Vec<Buffer>,
     /// The address of each buffer and its index, ordered by address.
     by_address: Vec<(u64, u32)>,
 }
@@ -298,13 +313,20 @@ impl Collected {
     /// Collects buffers in host memory. Waits until they are complete, because their bytes leave
     /// the host's control.
     fn new(all: impl Iterator<Item = Buffer>, cpu: &Stream) -> ApiResult<Self> {
-        let all = all.filter(|buffer| !buffer.is_empty()).enumerate();
-        let mut all: Vec<(usize, Buffer)> = all.collect();
-        for (_, buffer) in &all {
+        let all: Vec<Buffer> = all.filter(|buffer| !buffer.is_empty()).collect();
+        for buffer in &all {
             if !matches!(buffer.ready(), Ready::Now) {
                 drop(buffer.host_view(cpu)?);
             }
         }
+        Self::on_one_device(all.into_iter())
+    }
+
+    /// Collects buffers on one device, whose addresses are in one address space. The events of
+    /// buffers that are part of other buffers are not kept.
+    pub(crate) fn on_one_device(all: impl Iterator<Item = Buffer>) -> ApiResult<Self> {
+        let all = all.filter(|buffer| !buffer.is_empty()).enumerate();
+        let mut all: Vec<(usize, Buffer)> = all.collect();
         let end = |buffer: &Buffer| buffer.address() + buffer.len().unwrap_or(0) as u64;
         all.sort_by_key(|(_, buffer)| (buffer.address(), std::cmp::Reverse(end(buffer))));
         let mut kept: Vec<(usize, Buffer)> = Vec::with_capacity(all.len());
@@ -323,7 +345,7 @@ impl Collected {
         Ok(Self { buffers, by_address })
     }
 
-    fn place(&self, buffer: &Buffer) -> ApiResult<Place> {
+    pub(crate) fn place(&self, buffer: &Buffer) -> ApiResult<Place> {
         let bytes = buffer.len().ok_or_else(|| ApiError::internal("a buffer of unknown length"))? as u64;
         if bytes == 0 {
             return Ok(Place::EMPTY);
@@ -348,14 +370,15 @@ impl Collected {
     }
 }
 
-fn check_buffers(expected: &[u64], got: &[Buffer]) -> ApiResult<()> {
+fn check_buffers(expected: &[u64], got: &[Buffer], on: Device) -> ApiResult<()> {
     if expected.len() != got.len() {
         return Err(ApiError::bad_data(format!("expected {} buffers, got {}", expected.len(), got.len())));
     }
     for (i, (expected, buffer)) in expected.iter().zip(got).enumerate() {
         let device = buffer.device();
-        if !is_host_memory(device) {
-            return Err(ApiError::bad_data(format!("buffer {i} is on {device}, expected host memory")));
+        if device != on && !(on == Device::CPU && is_host_memory(device)) {
+            let on = if on == Device::CPU { "host memory".to_owned() } else { on.to_string() };
+            return Err(ApiError::bad_data(format!("buffer {i} is on {device}, expected {on}")));
         }
         let got = buffer.len().map(|len| len as u64);
         if got != Some(*expected) {
@@ -371,8 +394,20 @@ fn check_buffers(expected: &[u64], got: &[Buffer]) -> ApiResult<()> {
 /// The buffers from which an object is rebuilt.
 struct Received {
     buffers: Vec<Buffer>,
-    /// A stream of the CPU.
+    /// A stream of the device of the buffers.
     stream: Stream,
+    through: Through,
+}
+
+/// How batches are moved to the device of the session.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Through {
+    /// On a stream of the session's device.
+    Nothing,
+    /// On a stream of the device of the buffers.
+    SourceStream,
+    /// In two copies, by host memory.
+    Host,
 }
 
 impl Received {
@@ -392,6 +427,11 @@ impl Received {
         let slice = buffer.slice(offset, bytes).map_err(|error| error.context(format!("buffer {index}")))?;
         if slice.address().is_multiple_of(alignment) {
             return Ok(slice);
+        }
+        if slice.device() != Device::CPU && !is_host_memory(slice.device()) {
+            return Err(ApiError::bad_data(format!(
+                "bytes {offset}..+{bytes} of buffer {index} do not begin at a multiple of {alignment} bytes"
+            )));
         }
         let copy = copy_aligned(&slice, alignment, &self.stream)?;
         if buffer.len() == Some(bytes) {

@@ -74,6 +74,13 @@ def rebuild(header: bytes, *buffers: "Any") -> "Table | Column | Schema | Field 
     return _rebuild(header, buffers, _session_for)
 
 
+def shared_session(description: bytes) -> Session:
+    """Returns the session of this process in which a table that another process shares is opened."""
+    device = _unpickle_device.get() or os.environ.get(_VARIABLE) or default_session()._device_of_shared(description)
+    session: Session = _opened(device, lambda: session_on(device))
+    return session
+
+
 class unpickle_on:
     """A context manager. Objects that this thread unpickles within it arrive on `device`.
 

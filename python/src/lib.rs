@@ -42,6 +42,8 @@ mod _native {
     #[pymodule_export]
     use crate::objects::session::Session;
     #[pymodule_export]
+    use crate::objects::shared::SharedTable;
+    #[pymodule_export]
     use crate::objects::table::Table;
     #[pymodule_export]
     use crate::objects::writer::Writer;

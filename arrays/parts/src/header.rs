@@ -1,13 +1,12 @@
 //! The header of an object that was taken apart: everything but the contents of its buffers.
 //!
-//! A header begins with [`MAGIC`], the version (4 bytes, little-endian), the length of the writer's
-//! release (1 byte) and the writer's release. These fields have the same format in all versions.
-//! The rest is a [`Header`] in the format of postcard.
+//! Its format begins with [`MAGIC`] and [`VERSION`], as the module `format` describes.
 
-use crossdock_plugin_api::{Error, Result};
+use crossdock_plugin_api::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::BatchParts;
+use crate::format::Format;
 use crate::node::DeviceParts;
 use crate::tree::TreeParts;
 
@@ -15,6 +14,7 @@ use crate::tree::TreeParts;
 pub const MAGIC: [u8; 8] = *b"CDPARTS\0";
 /// The version of the format. Readers reject all other versions.
 pub const VERSION: u32 = 1;
+const FORMAT: Format = Format { magic: MAGIC, version: VERSION, of: "parts" };
 
 /// The place of a buffer of an array: bytes of a buffer in the list. Arrays may share bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,9 +31,6 @@ impl Place {
     /// A place without bytes.
     pub const EMPTY: Self = Self { index: 0, offset: 0, bytes: 0 };
 }
-
-/// The release that writes these headers.
-const RELEASE: &str = env!("CARGO_PKG_VERSION");
 
 /// An object without the contents of its buffers.
 #[derive(Serialize, Deserialize)]
@@ -89,12 +86,7 @@ impl Header {
     /// # Errors
     /// Memory is exhausted.
     pub fn write(&self) -> Result<Vec<u8>> {
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend(VERSION.to_le_bytes());
-        bytes.push(RELEASE.len() as u8);
-        bytes.extend(RELEASE.as_bytes());
-        postcard::to_extend(self, bytes)
-            .map_err(|error| Error::internal(format!("cannot write the header of parts: {error}")))
+        FORMAT.write(self)
     }
 
     /// Parses a header. The places of buffers are not checked.
@@ -103,28 +95,7 @@ impl Header {
     /// - bad data: the bytes are not exactly one header
     /// - unsupported: the header has another version
     pub fn read(bytes: &[u8]) -> Result<Self> {
-        let not_a_header = || {
-            Error::bad_data(format!(
-                "{} bytes that are not the header of parts: expected bytes that begin with \"CDPARTS\"",
-                bytes.len()
-            ))
-        };
-        let (version, rest) =
-            bytes.strip_prefix(&MAGIC).and_then(<[u8]>::split_first_chunk).ok_or_else(not_a_header)?;
-        let (len, rest) = rest.split_first().ok_or_else(not_a_header)?;
-        let (release, rest) = rest.split_at_checked(usize::from(*len)).ok_or_else(not_a_header)?;
-        let (version, release) = (u32::from_le_bytes(*version), release.escape_ascii());
-        if version != VERSION {
-            return Err(Error::unsupported(format!(
-                "parts of version {version}, written by Crossdock {release}: Crossdock {RELEASE} reads version \
-                 {VERSION}; use the same release in both processes"
-            )));
-        }
-        match postcard::take_from_bytes(rest) {
-            Ok((header, [])) => Ok(header),
-            Ok((_, rest)) => Err(Error::bad_data(format!("{} bytes follow the header of parts", rest.len()))),
-            Err(error) => Err(Error::bad_data(format!("the header of parts is damaged: {error}"))),
-        }
+        FORMAT.read(bytes)
     }
 }
 
@@ -133,6 +104,7 @@ mod tests {
     use crossdock_plugin_api::{Code, Device};
 
     use super::*;
+    use crate::format::RELEASE;
 
     fn field() -> Vec<u8> {
         let header =

@@ -5,10 +5,12 @@
 //! trust the data.
 
 mod batch;
+mod format;
 mod header;
 mod node;
 mod own_rows;
 mod schema;
+mod shared;
 mod tree;
 
 pub use batch::{BatchParts, PartReader, buffers, has_other_rows, used_and_total_bytes};
@@ -16,4 +18,5 @@ pub use header::{Content, Header, MAGIC, Place, TableParts, VERSION};
 pub use node::{ChildParts, DeviceParts, NodeHead, NodeRecord};
 pub use own_rows::own_rows;
 pub use schema::{read_schema, write_schema};
+pub use shared::SharedObject;
 pub use tree::{BufferRecord, TreeParts};

@@ -198,6 +198,34 @@ impl Backend {
         cuda.open_file(device, file, bytes)
     }
 
+    /// The UUID of a CUDA device's GPU. It is the same in all processes, unlike the number of the
+    /// device.
+    ///
+    /// # Errors
+    /// If the device does not exist, or the driver returns an error.
+    pub fn cuda_uuid(&self, device: Device) -> Result<[u8; 16]> {
+        let cuda = self.0.cuda().map_err(|missing| Error::device(missing.to_string()))?;
+        cuda.uuid(device)
+    }
+
+    /// The CUDA device with a UUID.
+    ///
+    /// # Errors
+    /// If this process does not see the GPU, or the driver returns an error.
+    pub fn cuda_device_with_uuid(&self, uuid: &[u8; 16]) -> Result<Device> {
+        let cuda = self.0.cuda().map_err(|missing| Error::device(missing.to_string()))?;
+        cuda.device_of_uuid(uuid)
+    }
+
+    /// Whether work on one CUDA device can access memory of another one.
+    ///
+    /// # Errors
+    /// If a device does not exist or cannot be started.
+    pub fn cuda_can_access(&self, device: Device, of: Device) -> Result<bool> {
+        let cuda = self.0.cuda().map_err(|missing| Error::device(missing.to_string()))?;
+        cuda.can_access(device, of)
+    }
+
     /// Frees the memory that the pools cache. Returns the number of bytes freed.
     pub fn trim(&self) -> usize {
         self.0.trim(usize::MAX)
@@ -372,7 +400,10 @@ impl Inner {
     }
 
     pub(crate) fn trim(&self, bytes: usize) -> usize {
-        self.active().fold(0, |freed, device| freed + device.memory().trim(bytes.saturating_sub(freed)))
+        self.active().fold(0, |freed, device| {
+            let freed = freed + device.memory().trim(bytes.saturating_sub(freed));
+            freed + device.shared().map_or(0, |shared| shared.trim(bytes.saturating_sub(freed)))
+        })
     }
 
     /// Charges the budget, if there is one, for bytes that the backend does not allocate. Trims the

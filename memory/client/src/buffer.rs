@@ -274,8 +274,8 @@ impl BufferMut {
     }
 
     /// Makes the buffer immutable. Readers wait for the work on this buffer that was enqueued on
-    /// `stream`, which is the stream that wrote the buffer. If [`Stream::native`] was called, readers
-    /// wait for all work enqueued so far on `stream`.
+    /// `stream`, which is the stream that wrote the buffer. If [`Stream::native`] was called,
+    /// readers wait for all work enqueued so far on `stream`.
     pub fn freeze(self, stream: &Stream) -> Result<Buffer> {
         let ready = stream.record_after_uses(&self.owner)?;
         Ok(self.freeze_after(ready))

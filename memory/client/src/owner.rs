@@ -85,8 +85,8 @@ impl Owner {
         uses.events.push(event.clone());
     }
 
-    /// The event after all uses of the memory, if this thread has submitted all of them to the stream
-    /// with this id.
+    /// The event after all uses of the memory, if this thread has submitted all of them to the
+    /// stream with this id.
     pub(crate) fn only_use_on(&self, stream_id: u64) -> Option<Event> {
         let uses = self.uses.lock().unwrap_or_else(PoisonError::into_inner);
         match uses.events.as_slice() {

@@ -10,7 +10,7 @@ use pyo3::exceptions::PyIndexError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::arrow::export::{Exported, as_one_array, refuse_unknown};
 use crate::cuda;
@@ -24,6 +24,7 @@ use crate::objects::encoded::EncodedArray;
 use crate::objects::parts;
 use crate::objects::schema::Field;
 use crate::objects::session::Shared;
+use crate::objects::shared;
 use crate::objects::table::{combined, compacted, device_of, rows_of_slice};
 use crate::runtime::errors::{KeepException, OrRaise};
 use crate::runtime::process::{ProcessLocal, begin};
@@ -216,6 +217,18 @@ impl Column {
     /// it is in host memory and no slice.
     fn to_parts<'py>(&self, py: Python<'py>) -> PyResult<parts::HeaderAndBuffers<'py>> {
         parts::to_python(py, self.parts(py)?)
+    }
+
+    /// Shares the column with the first process that opens it. Returns the description.
+    fn _share_once<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let table = self.table()?;
+        Ok(PyBytes::new(py, &detached(py, || table.share_column_once())?))
+    }
+
+    /// Why other processes cannot open the column in device memory; None if they can.
+    #[getter]
+    fn _sharing_obstacle(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        Ok(shared::obstacle(py, self.table()?))
     }
 
     fn __reduce_ex__<'py>(&self, py: Python<'py>, protocol: i32) -> PyResult<parts::Reduced<'py>> {

@@ -13,6 +13,7 @@ pub mod request;
 pub mod scan;
 pub mod schema;
 pub mod session;
+pub mod shared;
 pub mod show;
 pub mod source;
 pub mod table;

@@ -34,7 +34,8 @@ fn rebuild_in<'py>(
     into_python(py, rebuilt, Some(shared))
 }
 
-fn into_python<'py>(
+/// Wraps a rebuilt object. A table belongs to the session.
+pub fn into_python<'py>(
     py: Python<'py>,
     rebuilt: Rebuilt,
     shared: Option<&Arc<Shared>>,

@@ -504,6 +504,21 @@ impl Session {
         crate::objects::rebuild::from_parts(&self.shared()?, header, buffers)
     }
 
+    /// Opens a table or a column that another process on this host shares: `SharedTable`. The
+    /// result uses its memory in place if the session is on the same GPU; otherwise it is copied.
+    /// Raises DeviceError if the other process has ended or has closed the table, or if this
+    /// process does not see its GPU.
+    ///
+    /// description: a bytes-like object.
+    fn open_shared<'py>(&self, description: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        crate::objects::shared::open(&self.shared()?, description)
+    }
+
+    /// The device, as this process numbers it, of a table that another process shares.
+    fn _device_of_shared(&self, description: &[u8]) -> PyResult<String> {
+        Ok(self.shared()?.session.device_of_shared(description).or_raise()?.to_string())
+    }
+
     /// The arguments that open an equal session: device, memory, plugins, validate, threads.
     #[getter]
     fn _settings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {

@@ -8,13 +8,14 @@ use crossdock_arrays::DeviceBatch;
 use crossdock_plugin_api::Device;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::arrow::export::{Exported, as_one_array, refuse_unknown};
 use crate::objects::column::Column;
 use crate::objects::parts;
 use crate::objects::schema::{Schema, index_of};
 use crate::objects::session::Shared;
+use crate::objects::shared::{self, SharedTable};
 use crate::runtime::errors::{KeepException, OrRaise};
 use crate::runtime::path::FsPath;
 use crate::runtime::process::{ProcessLocal, begin};
@@ -365,6 +366,24 @@ impl Table {
     /// it is in host memory and no slice.
     fn to_parts<'py>(&self, py: Python<'py>) -> PyResult<parts::HeaderAndBuffers<'py>> {
         parts::to_python(py, self.parts(py)?)
+    }
+
+    /// Shares the table, which must be on a CUDA device, with other processes of this user on this
+    /// host. It is copied once on the device, and the call does not wait for the copy.
+    fn share(&self, py: Python<'_>) -> PyResult<SharedTable> {
+        SharedTable::new(py, self.table()?)
+    }
+
+    /// Shares the table with the first process that opens it. Returns the description.
+    fn _share_once<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let table = self.table()?;
+        Ok(PyBytes::new(py, &detached(py, || table.share_once())?))
+    }
+
+    /// Why other processes cannot open the table in device memory; None if they can.
+    #[getter]
+    fn _sharing_obstacle(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        Ok(shared::obstacle(py, self.table()?))
     }
 
     fn __reduce_ex__<'py>(&self, py: Python<'py>, protocol: i32) -> PyResult<parts::Reduced<'py>> {

@@ -20,6 +20,15 @@ impl Sim {
         if (target.is_none() && to < MIN_PAGEABLE) || (source.is_none() && from < MIN_PAGEABLE) {
             return Err(crate::codes::INVALID_VALUE);
         }
+        // The device of the stream copies mapped memory itself, and needs access to it.
+        let device = self.streams[slot].device;
+        let cannot_access = |spot: &Spot| {
+            let mapped = self.blocks.get(&spot.id).and_then(|block| block.mapped);
+            mapped.is_some_and(|mapped| mapped.devices & (1 << device) == 0)
+        };
+        if target.iter().chain(&source).any(cannot_access) {
+            return Err(crate::codes::INVALID_VALUE);
+        }
         let length = bytes as usize;
         let touch = |spot: Option<Spot>, writes| spot.map(|spot| Touch { spot, bytes, writes });
         self.record_accesses(slot, touch(source, false).into_iter().chain(touch(target, true)));

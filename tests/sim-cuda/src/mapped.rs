@@ -128,7 +128,7 @@ impl Sim {
             allocation: None,
             freed: None,
             free: None,
-            mapped: Some(Mapped { physical: handle, accessible: false }),
+            mapped: Some(Mapped { physical: handle, devices: 0 }),
         });
         Ok(())
     }
@@ -155,11 +155,13 @@ impl Sim {
         self.free_if_unused(handle);
     }
 
-    pub(crate) fn give_access(&mut self, begin: u64, bytes: u64, accessible: bool) -> Outcome {
+    pub(crate) fn give_access(&mut self, begin: u64, bytes: u64, device: usize, accessible: bool) -> Outcome {
         let block = self.find(begin).filter(|(_, block)| block.begin == begin && block.bytes == bytes);
         let id = block.map(|(id, _)| id).ok_or(INVALID_VALUE)?;
         let mapped = self.blocks.get_mut(&id).and_then(|block| block.mapped.as_mut());
-        mapped.ok_or(INVALID_VALUE)?.accessible = accessible;
+        let mapped = mapped.ok_or(INVALID_VALUE)?;
+        let bit = 1 << device;
+        mapped.devices = if accessible { mapped.devices | bit } else { mapped.devices & !bit };
         Ok(())
     }
 

@@ -36,8 +36,8 @@ pub(crate) struct Block {
 #[derive(Clone, Copy)]
 pub(crate) struct Mapped {
     pub physical: Handle,
-    /// Whether cuMemSetAccess gave the device access.
-    pub accessible: bool,
+    /// The devices to which cuMemSetAccess gave access, a bit for each.
+    pub devices: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -168,7 +168,7 @@ impl Sim {
         let Some((id, block)) = self.find(address) else { return self.outside(address, bytes) };
         let (offset, size, allocated, freed) =
             (address - block.begin, block.bytes, block.allocated, block.freed);
-        let is_inaccessible = block.mapped.is_some_and(|mapped| !mapped.accessible);
+        let is_inaccessible = block.mapped.is_some_and(|mapped| mapped.devices == 0);
         if bytes > size - offset {
             let site = self.here();
             let text = format!(

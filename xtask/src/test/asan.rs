@@ -97,8 +97,8 @@ pub fn run(run: &Run<'_>) -> Result<Outcome> {
 
 /// Runs the tests of the Python package, with the sanitizer preloaded into the interpreter.
 fn package(run: &Run<'_>, built: &Path) -> Result<Outcome> {
-    // The sanitizer aborts at the first exception of C++ if the library of C++ is loaded after it, as
-    // by an extension module.
+    // The sanitizer aborts at the first exception of C++ if the library of C++ is loaded after it,
+    // as by an extension module.
     let (Some(sanitizer), Some(cpp)) = (compiler_file("libasan.so"), compiler_file("libstdc++.so.6")) else {
         return Ok(Outcome::Skipped(
             "the C compiler has no libasan.so or libstdc++.so.6, which Python must load".to_owned(),

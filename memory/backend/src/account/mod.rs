@@ -48,6 +48,7 @@ enum MemoryKind {
     Pool,
     Shareable,
     Exportable,
+    Shared,
 }
 
 impl MemoryKind {
@@ -56,6 +57,7 @@ impl MemoryKind {
             Self::Pool => Some(device.memory()),
             Self::Shareable => device.shareable(),
             Self::Exportable => device.exportable(),
+            Self::Shared => device.shared(),
         }
     }
 }
@@ -241,6 +243,16 @@ impl Account {
     /// The errors of [`Account::allocate_shareable`].
     pub fn allocate_exportable(&self, device: Device, bytes: usize) -> Result<abi::Allocation> {
         self.allocate_kind(device, bytes, MemoryKind::Exportable)
+    }
+
+    /// Allocates memory like [`Account::allocate_exportable`], for processes that trust each other.
+    /// After it was freed, the memory is reused. So it must not be freed before all processes that
+    /// opened it have unmapped it; see [`crate::FileMemory::with_lease`].
+    ///
+    /// # Errors
+    /// The errors of [`Account::allocate_shareable`].
+    pub fn allocate_shared(&self, device: Device, bytes: usize) -> Result<abi::Allocation> {
+        self.allocate_kind(device, bytes, MemoryKind::Shared)
     }
 
     fn allocate_kind(&self, device: Device, bytes: usize, kind: MemoryKind) -> Result<abi::Allocation> {

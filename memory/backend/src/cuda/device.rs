@@ -30,6 +30,7 @@ pub(crate) struct CudaDeviceBackend {
     memory: Box<dyn Resource>,
     shareable: Box<dyn Resource>,
     exportable: Box<dyn Resource>,
+    shared: Box<dyn Resource>,
     modules: Modules,
     staging: Staging,
     /// The address ranges of this backend's pinned blocks.
@@ -83,12 +84,14 @@ impl QueryThrottle {
 const MIN_PINNED_QUERY_BYTES: usize = 64 << 10;
 
 impl CudaDeviceBackend {
+    #[allow(clippy::too_many_arguments)] // one resource for each kind of memory
     pub(crate) fn new(
         description: DeviceDescription,
         gpu: Arc<Gpu>,
         memory: Box<dyn Resource>,
         shareable: Box<dyn Resource>,
         exportable: Box<dyn Resource>,
+        shared: Box<dyn Resource>,
         pinned: Arc<Ranges>,
         backend: usize,
     ) -> Self {
@@ -101,6 +104,7 @@ impl CudaDeviceBackend {
             memory,
             shareable,
             exportable,
+            shared,
             modules,
             staging,
             pinned,
@@ -216,6 +220,10 @@ impl DeviceBackend for CudaDeviceBackend {
 
     fn exportable(&self) -> Option<&dyn Resource> {
         Some(&*self.exportable)
+    }
+
+    fn shared(&self) -> Option<&dyn Resource> {
+        Some(&*self.shared)
     }
 
     fn resolve(&self, address: *const c_void, bytes: usize) -> Result<*mut u8> {

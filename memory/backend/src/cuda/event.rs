@@ -30,8 +30,8 @@ pub(crate) struct CudaEvent {
 
 // SAFETY: the driver accepts events on any thread, and only the atomic field changes.
 unsafe impl Send for CudaEvent {}
-// SAFETY: the driver accepts an event on several threads at the same time, and only the atomic field
-// changes.
+// SAFETY: the driver accepts an event on several threads at the same time, and only the atomic
+// field changes.
 unsafe impl Sync for CudaEvent {}
 
 impl CudaEvent {

@@ -6,10 +6,12 @@
 //! process does not invalidate memory that another process uses. The driver guarantees neither
 //! property for CUDA IPC handles.
 
+use std::any::Any;
+use std::collections::HashMap;
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crossdock_plugin_api::{Device, Error, Result, abi};
 
@@ -30,13 +32,78 @@ pub(crate) struct ExportableMemory {
     gpu: Arc<Gpu>,
     backend: usize,
     reaper: Arc<Reaper>,
+    mappings: Arc<Mappings>,
     /// Granularity of mappings in bytes, known after the first allocation.
     granularity: OnceLock<usize>,
 }
 
+/// The mappings that a device keeps for reuse.
+pub(crate) struct Mappings {
+    /// The exported file of each mapping that may be kept, by its address. `None` before the first
+    /// export, for which the driver takes 0.6 ms.
+    files: Mutex<HashMap<u64, Option<OwnedFd>>>,
+    /// Freed mappings for the next allocations of the same size: address and size in bytes.
+    kept: Mutex<Vec<(u64, usize)>>,
+    /// The maximum sum of the sizes of the kept mappings in bytes.
+    max_kept_bytes: usize,
+}
+
+impl Mappings {
+    pub(crate) fn new(max_kept_bytes: usize) -> Arc<Self> {
+        Arc::new(Self { files: Mutex::default(), kept: Mutex::default(), max_kept_bytes })
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Vec<(u64, usize)>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn files(&self) -> MutexGuard<'_, HashMap<u64, Option<OwnedFd>>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, bytes: usize) -> Option<u64> {
+        let mut kept = self.kept();
+        let i = kept.iter().rposition(|(_, size)| *size == bytes)?;
+        Some(kept.swap_remove(i).0)
+    }
+
+    /// Keeps a mapping that nothing uses any more. Unmaps the oldest ones if they are too large.
+    /// The context must be current.
+    fn keep(&self, gpu: &Gpu, base: u64, bytes: usize) {
+        let mut kept = self.kept();
+        kept.push((base, bytes));
+        let mut total: usize = kept.iter().map(|(_, bytes)| bytes).sum();
+        let mut n_unmapped = 0;
+        for (_, bytes) in &*kept {
+            if total <= self.max_kept_bytes {
+                break;
+            }
+            total -= bytes;
+            n_unmapped += 1;
+        }
+        let unmapped: Vec<(u64, usize)> = kept.drain(..n_unmapped).collect();
+        drop(kept);
+        unmapped.into_iter().for_each(|(base, bytes)| self.unmap(gpu, base, bytes));
+    }
+
+    /// Unmaps memory, and closes its file. The context must be current.
+    fn unmap(&self, gpu: &Gpu, base: u64, bytes: usize) {
+        drop(self.files().remove(&base));
+        unmap(gpu, base, bytes);
+    }
+
+    fn unmap_kept(&self, gpu: &Gpu) -> usize {
+        let kept = std::mem::take(&mut *self.kept());
+        kept.iter().for_each(|(base, bytes)| self.unmap(gpu, *base, *bytes));
+        kept.iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
 impl ExportableMemory {
-    pub(crate) fn new(gpu: Arc<Gpu>, backend: usize, reaper: Arc<Reaper>) -> Self {
-        Self { gpu, backend, reaper, granularity: OnceLock::new() }
+    /// If `mappings` keeps some, freed memory is reused. Then other processes must not have it
+    /// mapped when it is freed.
+    pub(crate) fn new(gpu: Arc<Gpu>, backend: usize, reaper: Arc<Reaper>, mappings: Arc<Mappings>) -> Self {
+        Self { gpu, backend, reaper, mappings, granularity: OnceLock::new() }
     }
 
     /// Size in bytes of the mapping for a block of `bytes` bytes. `None` if the size overflows, or
@@ -50,18 +117,27 @@ impl ExportableMemory {
         let entered = self.gpu.try_enter().map_err(AllocError::Device)?;
         let _relaxed = self.gpu.relaxed();
         let mut props = props_of(*ordinal);
-        let mut granularity = 0;
         let mut memory = 0;
-        // SAFETY: the pointers point to local variables.
-        let code =
-            unsafe { (driver.mem_get_granularity)(&mut granularity, &raw const props, GRANULARITY_MINIMUM) };
-        driver.check_code("cuMemGetAllocationGranularity", code).map_err(AllocError::Device)?;
-        self.granularity.get_or_init(|| granularity.max(1));
+        if self.granularity.get().is_none() {
+            let mut granularity = 0;
+            // SAFETY: the pointers point to local variables.
+            let code = unsafe {
+                (driver.mem_get_granularity)(&mut granularity, &raw const props, GRANULARITY_MINIMUM)
+            };
+            driver.check_code("cuMemGetAllocationGranularity", code).map_err(AllocError::Device)?;
+            self.granularity.get_or_init(|| granularity.max(1));
+        }
         let bytes = self.mapped_bytes(bytes).ok_or(AllocError::TooLarge)?;
+        if let Some(base) = self.mappings.take(bytes) {
+            return NonNull::new(base as usize as *mut u8).ok_or(AllocError::TooLarge);
+        }
         // SAFETY: the pointers point to local variables; the context is current.
         let code = unsafe { (driver.mem_create)(&mut memory, bytes, &raw mut props, 0) };
         driver.check_code("cuMemCreate", code).map_err(AllocError::Device)?;
         let base = map(&self.gpu, &entered, memory, bytes).map_err(AllocError::Device)?;
+        if self.mappings.max_kept_bytes > 0 {
+            self.mappings.files().insert(base, None);
+        }
         NonNull::new(base as usize as *mut u8).ok_or(AllocError::TooLarge)
     }
 }
@@ -79,15 +155,33 @@ impl Resource for ExportableMemory {
         let base = region.reachable.as_ptr() as u64;
         // `create` mapped this number of bytes.
         let bytes = self.mapped_bytes(region.request.bytes).unwrap_or(0);
-        unmap_later(&self.gpu, &self.reaper, (base, bytes), events.collect());
+        let (gpu, mappings) = (self.gpu.clone(), self.mappings.clone());
+        let keeps = mappings.max_kept_bytes > 0;
+        let then = Box::new(move || {
+            if let Ok(_entered) = gpu.enter() {
+                let _relaxed = gpu.relaxed();
+                if keeps { mappings.keep(&gpu, base, bytes) } else { mappings.unmap(&gpu, base, bytes) }
+            }
+        });
+        // An unmapping waits for all work on the device.
+        let everything_on = if keeps { Vec::new() } else { vec![self.gpu.clone()] };
+        self.reaper.add(Job { events: events.collect(), everything_on, then });
     }
 
     fn trim(&self, _bytes: usize) -> usize {
-        0
+        let Ok(_entered) = self.gpu.enter() else { return 0 };
+        let _relaxed = self.gpu.relaxed();
+        self.mappings.unmap_kept(&self.gpu)
     }
 
     fn cached_bytes(&self) -> usize {
-        0
+        self.mappings.kept().iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+impl Drop for ExportableMemory {
+    fn drop(&mut self) {
+        self.trim(usize::MAX);
     }
 }
 
@@ -98,6 +192,8 @@ pub struct FileMemory {
     reaper: Arc<Reaper>,
     base: u64,
     bytes: usize,
+    /// Dropped after the memory has been unmapped.
+    lease: Option<Box<dyn Any + Send + Sync>>,
 }
 
 impl FileMemory {
@@ -105,11 +201,25 @@ impl FileMemory {
     pub fn address(&self) -> u64 {
         self.base
     }
+
+    /// Drops `lease` after the memory has been unmapped.
+    pub fn with_lease(mut self, lease: impl Any + Send + Sync) -> Self {
+        self.lease = Some(Box::new(lease));
+        self
+    }
 }
 
 impl Drop for FileMemory {
     fn drop(&mut self) {
-        unmap_later(&self.gpu, &self.reaper, (self.base, self.bytes), Vec::new());
+        let (gpu, base, bytes, lease) = (self.gpu.clone(), self.base, self.bytes, self.lease.take());
+        let then = Box::new(move || {
+            let _lease = lease;
+            if let Ok(_entered) = gpu.enter() {
+                let _relaxed = gpu.relaxed();
+                unmap(&gpu, base, bytes);
+            }
+        });
+        self.reaper.add(Job { events: Vec::new(), everything_on: vec![self.gpu.clone()], then });
     }
 }
 
@@ -159,17 +269,6 @@ fn unmap(gpu: &Gpu, base: u64, bytes: usize) {
     }
 }
 
-fn unmap_later(gpu: &Arc<Gpu>, reaper: &Reaper, range: (u64, usize), events: Vec<Arc<CudaEvent>>) {
-    let owner = gpu.clone();
-    let then = Box::new(move || {
-        if let Ok(_entered) = owner.enter() {
-            let _relaxed = owner.relaxed();
-            unmap(&owner, range.0, range.1);
-        }
-    });
-    reaper.add(Job { events, everything_on: vec![gpu.clone()], then });
-}
-
 impl Platform {
     pub(crate) fn export_file(&self, address: u64) -> Result<(OwnedFd, u64)> {
         let location = self.locate(address as usize as *const c_void)?;
@@ -180,12 +279,23 @@ impl Platform {
         let gpu = self.started_gpu(usize::try_from(location.device.id).unwrap_or(usize::MAX))?;
         let failed =
             |e: Error| e.context(format_args!("memory of {} cannot be exported as a file", gpu.device));
+        let mappings = self.mappings_of(gpu);
+        let base = location.base as u64;
+        let copy = |file: &OwnedFd| {
+            let copied = file.try_clone();
+            copied.map_err(|error| failed(Error::internal(format!("cannot copy a file: {error}"))))
+        };
+        let mut files = mappings.map(|mappings| mappings.files());
+        let mut slot = files.as_mut().and_then(|files| files.get_mut(&base));
+        if let Some(Some(file)) = &slot {
+            return Ok((copy(file)?, location.bytes as u64));
+        }
         let _entered = gpu.enter()?;
         let _relaxed = gpu.relaxed();
         let driver = &gpu.driver;
         let (mut memory, mut file) = (0, -1);
         // SAFETY: the pointer points to a local variable, and the driver checks the address.
-        let code = unsafe { (driver.mem_retain_handle)(&mut memory, location.base as u64) };
+        let code = unsafe { (driver.mem_retain_handle)(&mut memory, base) };
         driver.check("cuMemRetainAllocationHandle", code).map_err(failed)?;
         // SAFETY: the pointer points to a local variable; `memory` is the handle that the previous
         // call returned.
@@ -198,6 +308,9 @@ impl Platform {
         // SAFETY: with F_SETFD, `fcntl` takes only numbers. It does not fail for an open file
         // descriptor.
         unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };
+        if let Some(slot) = &mut slot {
+            **slot = Some(copy(&file)?);
+        }
         Ok((file, location.bytes as u64))
     }
 
@@ -231,6 +344,7 @@ impl Platform {
             return Err(failed(result.err().unwrap_or_else(|| Error::bad_data(other_device))));
         }
         let base = map(gpu, &entered, memory, size).map_err(|error| failed(error.into()))?;
-        Ok(FileMemory { gpu: gpu.clone(), reaper: self.reaper().clone(), base, bytes: size })
+        let reaper = self.reaper().clone();
+        Ok(FileMemory { gpu: gpu.clone(), reaper, base, bytes: size, lease: None })
     }
 }

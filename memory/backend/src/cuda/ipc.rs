@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use crossdock_plugin_api::{Device, Error, Result};
+use crossdock_plugin_api::{Device, Error, Result, abi};
 
 use super::context::{Entered, Gpu};
 use super::description::{IpcDescription, this_process};
@@ -277,6 +277,17 @@ impl Platform {
             Ok(IpcMemory { gpu: gpu.clone(), reaper, base, offset, bytes, event: Box::new(event) })
         };
         open_event().map_err(failed).inspect_err(|_| close(gpu, &entered, base))
+    }
+
+    pub(crate) fn uuid(&self, device: Device) -> Result<[u8; 16]> {
+        let ordinal = usize::try_from(device.id).ok().filter(|_| device.r#type == abi::DEVICE_CUDA);
+        let ordinal = ordinal
+            .ok_or_else(|| Error::invalid_argument(format!("got {device}, expected a CUDA device")))?;
+        uuid_of(self.driver(), self.started_gpu(ordinal)?.ordinal)
+    }
+
+    pub(crate) fn device_of_uuid(&self, uuid: &[u8; 16]) -> Result<Device> {
+        self.gpu_of_uuid(uuid).map(|gpu| gpu.device)
     }
 
     fn gpu_of_uuid(&self, uuid: &[u8; 16]) -> Result<&Arc<Gpu>> {

@@ -54,8 +54,8 @@ impl Kept {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Removes a block of `bytes` bytes, if possible one whose home is `stream`. Otherwise it has an
-    /// event for which `stream` must wait.
+    /// Removes a block of `bytes` bytes, if possible one whose home is `stream`. Otherwise it has
+    /// an event for which `stream` must wait.
     pub(super) fn take(&self, bytes: usize, stream: RawStream) -> Option<KeptBlock> {
         if self.bytes() == 0 {
             return None;
@@ -72,8 +72,8 @@ impl Kept {
         Some(block)
     }
 
-    /// Keeps a block of `bytes` bytes. Returns the blocks that must be freed, because otherwise more
-    /// than the maximum would be kept: the block itself, or blocks of other sizes, the largest
+    /// Keeps a block of `bytes` bytes. Returns the blocks that must be freed, because otherwise
+    /// more than the maximum would be kept: the block itself, or blocks of other sizes, the largest
     /// first.
     pub(super) fn add(&self, block: KeptBlock, bytes: usize) -> Vec<KeptBlock> {
         if bytes > self.max_bytes {

@@ -13,7 +13,7 @@ use super::driver::{
     POINTER_MEMORY_TYPE, POINTER_RANGE_SIZE, POINTER_RANGE_START, SUCCESS,
 };
 use super::event::CudaEvent;
-use super::file::ExportableMemory;
+use super::file::{ExportableMemory, Mappings};
 use super::pinned::{Deferred, PinnedMemory, StartedGpus};
 use super::pool::DevicePool;
 use super::probe::{CudaDevice, CudaPresence};
@@ -45,7 +45,12 @@ struct StartedDevice {
     entry: Entry,
     gpu: Arc<Gpu>,
     pool: Arc<DevicePool>,
+    /// The mappings of memory that trusted processes share.
+    shared: Arc<Mappings>,
 }
+
+/// The part of the device's memory that may be kept in mappings of shared memory.
+const KEPT_MAPPINGS_PART: u64 = 16;
 
 impl Platform {
     pub(crate) fn start(backend: usize, first: usize, policies: &Policies) -> Result<Self, CudaMissing> {
@@ -188,19 +193,47 @@ impl Platform {
         let memory = self.policies.apply(Box::new(pool.clone()));
         let plain = ShareableMemory::new(gpu.clone(), self.backend, self.reaper.clone());
         let shareable = self.policies.apply(Box::new(plain));
-        let by_handle = ExportableMemory::new(gpu.clone(), self.backend, self.reaper.clone());
-        let exportable = self.policies.apply(Box::new(by_handle));
+        let by_handle = |max_kept_bytes: u64| {
+            let mappings = Mappings::new(max_kept_bytes as usize);
+            let (gpu, reaper) = (gpu.clone(), self.reaper.clone());
+            let memory = ExportableMemory::new(gpu, self.backend, reaper, mappings.clone());
+            (self.policies.apply(Box::new(memory)), mappings)
+        };
+        let (exportable, _) = by_handle(0);
+        let max_kept_bytes = properties.memory_bytes.min(keep_bytes) / KEPT_MAPPINGS_PART;
+        let (shared, shared_mappings) = by_handle(max_kept_bytes);
         let device = CudaDeviceBackend::new(
             describe(properties),
             gpu.clone(),
             memory,
             shareable,
             exportable,
+            shared,
             self.pinned_ranges.clone(),
             self.backend,
         );
         let entry = Entry::new(self.backend, self.first + 1 + ordinal, Box::new(device), stream);
-        Ok(StartedDevice { entry, gpu, pool })
+        Ok(StartedDevice { entry, gpu, pool, shared: shared_mappings })
+    }
+
+    /// Whether work on `device` can access memory of the device `of`. Starts both devices.
+    pub(crate) fn can_access(&self, device: Device, of: Device) -> Result<bool> {
+        let ordinal = |device: Device| usize::try_from(device.id).unwrap_or(usize::MAX);
+        let (gpu, other) = (self.started_gpu(ordinal(device))?, self.started_gpu(ordinal(of))?);
+        Ok(device == of || self.is_peer(gpu, other))
+    }
+
+    fn is_peer(&self, gpu: &Gpu, other: &Gpu) -> bool {
+        let mut can = 0;
+        // SAFETY: the pointer points to a local variable.
+        let code = unsafe { (self.driver.device_can_access_peer)(&mut can, gpu.ordinal, other.ordinal) };
+        code == SUCCESS && can != 0
+    }
+
+    /// The mappings of memory that trusted processes share.
+    pub(super) fn mappings_of(&self, gpu: &Gpu) -> Option<&Mappings> {
+        let device = self.devices.get(usize::try_from(gpu.device.id).ok()?)?.get()?;
+        device.as_ref().ok().map(|device| &*device.shared)
     }
 
     /// Enables access between a newly started GPU and the GPUs that were started earlier, if the
@@ -208,17 +241,11 @@ impl Platform {
     fn enable_peer_access(&self, gpu: &Arc<Gpu>, pool: &DevicePool) {
         let others = self.devices.iter().filter_map(|slot| slot.get()?.as_ref().ok());
         for other in others {
-            let can_access = |a: &Gpu, b: &Gpu| {
-                let mut can = 0;
-                // SAFETY: the pointer points to a local variable.
-                let code = unsafe { (self.driver.device_can_access_peer)(&mut can, a.ordinal, b.ordinal) };
-                code == SUCCESS && can != 0
-            };
             // Errors are ignored, because without the access copies are only slower.
-            if can_access(gpu, &other.gpu) {
+            if self.is_peer(gpu, &other.gpu) {
                 drop(other.pool.share_with(gpu));
             }
-            if can_access(&other.gpu, gpu) {
+            if self.is_peer(&other.gpu, gpu) {
                 drop(pool.share_with(&other.gpu));
             }
         }

@@ -25,9 +25,9 @@ const NATURAL_ALIGNMENT: usize = 256;
 /// A `CUmemoryPool` that only this backend uses, unlike the device's default pool.
 ///
 /// Freeing a block never waits. A block that was used only on the stream that allocated it is kept
-/// for reuse, or freed in the order of that stream. A block that was used on other streams is freed after all its uses,
-/// and an exported block is freed after all work in flight. In these two cases a separate stream
-/// does the waiting, so that streams that still have work are not delayed.
+/// for reuse, or freed in the order of that stream. A block that was used on other streams is freed
+/// after all its uses, and an exported block is freed after all work in flight. In these two cases
+/// a separate stream does the waiting, so that streams that still have work are not delayed.
 pub(crate) struct DevicePool {
     gpu: Arc<Gpu>,
     pool: Handle,
@@ -191,8 +191,8 @@ impl DevicePool {
         let _relaxed = self.gpu.relaxed();
         for KeptBlock { base, home, after } in blocks {
             after.into_iter().for_each(|event| self.gpu.return_event(event));
-            // SAFETY: the block was allocated from this pool, its uses precede later work on `home`,
-            // which is a live stream, and it is freed once.
+            // SAFETY: the block was allocated from this pool, its uses precede later work on
+            // `home`, which is a live stream, and it is freed once.
             let code = unsafe { (self.gpu.driver.mem_free_async)(base, home) };
             if code != SUCCESS {
                 // A capture is open on `home`, or the device has stopped.
@@ -251,7 +251,8 @@ impl Resource for DevicePool {
         let _relaxed = self.gpu.relaxed();
         let (mut base, mut code) = (self.reuse(bytes, stream).unwrap_or(0), SUCCESS);
         if base == 0 {
-            // SAFETY: the pointer points to a local variable; pool and stream belong to this context.
+            // SAFETY: the pointer points to a local variable; pool and stream belong to this
+            // context.
             code = unsafe { (driver.mem_alloc_from_pool_async)(&mut base, bytes, self.pool.0, stream.raw) };
             driver.check_code("cuMemAllocFromPoolAsync", code).map_err(AllocError::Device)?;
         }

@@ -53,6 +53,12 @@ pub(crate) trait DeviceBackend: Send + Sync {
         None
     }
 
+    /// The source of memory that is exported as a file and reused after it was freed, if there is
+    /// one.
+    fn shared(&self) -> Option<&dyn Resource> {
+        None
+    }
+
     /// Returns the address at which this device's own functions access the `bytes` bytes at the
     /// public address `address`.
     fn resolve(&self, address: *const c_void, bytes: usize) -> Result<*mut u8>;

@@ -68,11 +68,11 @@ super::exports! {
             return Err(INVALID_VALUE);
         }
         let MemAccess { location, flags } = access.read_unaligned();
-        sim.device(location.id)?;
+        let device = sim.device(location.id)?;
         if location.kind != LOCATION_DEVICE || !(ACCESS_NONE..=ACCESS_READ_WRITE).contains(&flags) {
             return Err(INVALID_VALUE);
         }
-        sim.give_access(address, bytes as u64, flags == ACCESS_READ_WRITE)
+        sim.give_access(address, bytes as u64, device, flags == ACCESS_READ_WRITE)
     }
 
     fn cuMemRetainAllocationHandle(sim, handle: *mut Handle, address: u64) {

@@ -72,6 +72,7 @@ pub const EXCEPTIONS: &[Exception] = &[
             "objects::scan",
             "objects::rebuild",
             "objects::session",
+            "objects::shared",
             "objects::show",
             "objects::table",
             "objects::writer",

@@ -1,0 +1,234 @@
+"""Tables in device memory that another process opens."""
+
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+from samples import SAMPLES, make
+
+import crossdock as cd
+import crossdock.multiprocessing
+
+ROWS = 1000
+
+OPEN = """
+import sys
+import crossdock as cd
+
+description = bytes.fromhex(sys.stdin.readline())
+with cd.Session(sys.argv[1]) as session:
+    table = session.open_shared(description)
+    print(table.device, sum(v or 0 for v in table["n"].to_pyarrow().to_pylist()), flush=True)
+    sys.stdin.readline()
+    print(sum(v or 0 for v in table["n"].to_pyarrow().to_pylist()), flush=True)
+"""
+
+SHARE = """
+import sys
+import crossdock as cd
+import pyarrow as pa
+
+session = cd.Session("cuda:0")
+table = session.from_arrow(pa.table({"n": list(range(1000))}))
+shared = table.share()
+print(shared.description.hex(), flush=True)
+sys.stdin.readline()
+"""
+
+
+def numbers(rows=ROWS):
+    return pa.table(
+        {
+            "n": [None if i % 7 == 0 else i for i in range(rows)],
+            "t": [None if i % 5 == 0 else f"text {i}" for i in range(rows)],
+            "d": pa.array(["a", "b", None, "a"] * (rows // 4)).dictionary_encode(),
+        }
+    )
+
+
+def total(table):
+    return sum(value or 0 for value in table["n"].to_pylist())
+
+
+def start(code, *arguments):
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def say(process, line):
+    process.stdin.write(line + "\n")
+    process.stdin.flush()
+    answer = process.stdout.readline().strip()
+    if not answer:
+        raise AssertionError(process.communicate(timeout=60)[1])
+    return answer
+
+
+@pytest.fixture
+def table(cuda):
+    with cd.Session(cuda) as session:
+        yield session.from_arrow(numbers())
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_opened_table_equals_the_shared_one(cuda_session, name):
+    schema, batches = make(name)
+    arrow = pa.Table.from_batches(batches, schema)
+    try:
+        table = cuda_session.from_arrow(arrow)
+    except cd.UnsupportedError as error:
+        pytest.skip(str(error))
+    for part in (table, table.slice(1, table.num_rows // 2), table.slice(0, 0)):
+        with part.share() as shared:
+            opened = cuda_session.open_shared(shared.description)
+        assert opened.device == "cuda:0" and opened.schema == part.schema
+        # The texts of NaNs are equal.
+        actual, expected = (
+            [column.to_string(window=1000) for column in table.to_pyarrow().columns] for table in (opened, part)
+        )
+        assert actual == expected
+
+
+def test_several_batches_share_a_dictionary(cuda_session):
+    arrow = numbers()
+    batches = pa.Table.from_batches(arrow.to_batches(max_chunksize=100))
+    table = cuda_session.from_arrow(batches)
+    with table.share() as shared:
+        opened = cuda_session.open_shared(shared.description)
+    assert opened.num_batches == table.num_batches and opened.to_pyarrow().equals(table.to_pyarrow())
+
+
+def test_processes_use_the_memory_after_it_was_withdrawn(table):
+    expected = str(total(numbers()))
+    with table.share() as shared:
+        processes = [start(OPEN, "cuda:0") for _ in range(2)]
+        for process in processes:
+            assert say(process, shared.description.hex()) == f"cuda:0 {expected}"
+    for process in processes:
+        assert say(process, "") == expected
+        assert process.communicate(timeout=60) == ("", "")
+
+
+def test_opened_table_outlives_the_process_that_shared_it(cuda_session):
+    process = start(SHARE)
+    description = bytes.fromhex(process.stdout.readline())
+    opened = cuda_session.open_shared(description)
+    assert process.communicate("\n", timeout=60) == ("", "")
+    assert opened["n"].to_pyarrow().to_pylist() == list(range(1000))
+    with pytest.raises(cd.DeviceError, match="cannot reach process .* must still run"):
+        cuda_session.open_shared(description)
+
+
+def test_closed_table_cannot_be_opened(cuda_session, table):
+    shared = table.share()
+    description = shared.description
+    shared.close()
+    shared.close()
+    with pytest.raises(cd.DeviceError, match="has withdrawn it"):
+        cuda_session.open_shared(description)
+    with pytest.raises(cd.UsageError, match="closed"):
+        _ = shared.description
+
+
+def test_damaged_descriptions_are_errors(cuda_session, table):
+    with table.share() as shared:
+        description = shared.description
+        for n in range(0, len(description), 7):
+            with pytest.raises(cd.DataError):
+                cuda_session.open_shared(description[:n])
+        other_version = description[:8] + b"\x09" + description[9:]
+        with pytest.raises(cd.UnsupportedError, match="shared memory of version 9"):
+            cuda_session.open_shared(other_version)
+        for i in range(12, len(description)):
+            damaged = description[:i] + bytes([description[i] ^ 0x41]) + description[i + 1 :]
+            try:
+                cuda_session.open_shared(damaged)
+            except cd.Error:
+                pass
+        assert cuda_session.open_shared(description).to_pyarrow().equals(numbers())
+
+
+def test_gpu_that_the_process_does_not_see_is_an_error(table):
+    with table.share() as shared:
+        code = OPEN.replace("cd.Session(sys.argv[1])", 'cd.Session("cpu")')
+        process = subprocess.run(
+            [sys.executable, "-c", code],
+            input=shared.description.hex() + "\n",
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "CROSSDOCK_SIM_CUDA_DEVICES": "0"},
+            capture_output=True,
+            text=True,
+        )
+    assert process.returncode != 0
+    assert "DeviceError" in process.stderr and "cuda" in process.stderr.lower(), process.stderr
+
+
+def test_session_on_another_device_copies_the_table(table):
+    with table.share() as shared, cd.Session("cpu") as host:
+        opened = host.open_shared(shared.description)
+        assert opened.device == "cpu" and opened.to_pyarrow().equals(numbers())
+
+
+def test_second_gpu_copies_the_table(table):
+    try:
+        second = cd.Session("cuda:1")
+    except cd.Error as error:
+        pytest.skip(str(error))
+    with table.share() as shared, second:
+        opened = second.open_shared(shared.description)
+        assert opened.device == "cuda:1" and opened.to_pyarrow().equals(numbers())
+
+
+def test_table_on_the_host_cannot_be_shared(table):
+    with cd.Session("cpu") as session, pytest.raises(cd.UnsupportedError, match="expected a CUDA device"):
+        session.from_arrow(numbers()).share()
+
+
+def echo(tasks, results):
+    """Runs in another process."""
+    while (task := tasks.get(timeout=60)) is not None:
+        results.put((task.device, task, type(task).__name__))
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_queues_of_multiprocessing_pass_device_memory(cuda_session, table, method):
+    assert crossdock.multiprocessing.plan(table) == "device"
+    context = multiprocessing.get_context(method)
+    tasks, results = context.Queue(), context.Queue()
+    process = context.Process(target=echo, args=(tasks, results))
+    process.start()
+    try:
+        for sent in (table, table["t"], table.slice(5, 17)):
+            tasks.put(sent)
+            device, received, kind = results.get(timeout=60)
+            assert (device, kind, received.device) == ("cuda:0", type(sent).__name__, "cuda:0")
+            assert received.to_pyarrow().equals(sent.to_pyarrow())
+        tasks.put(None)
+        process.join(60)
+        assert process.exitcode == 0
+    finally:
+        process.kill()
+
+
+def test_description_that_is_sent_is_small(table):
+    reduced = multiprocessing.reduction.ForkingPickler.dumps(table)
+    assert len(reduced) < 1500
+    assert pickle.loads(reduced).to_pyarrow().equals(numbers())
+    with pytest.raises(cd.DeviceError, match="another process has received it"):
+        pickle.loads(reduced)
+
+
+def test_tables_on_the_host_are_passed_through_the_host():
+    with cd.Session("cpu") as session:
+        table = session.from_arrow(numbers())
+        assert crossdock.multiprocessing.plan(table) == "host: the table is on cpu"
+        reduced = multiprocessing.reduction.ForkingPickler.dumps(table)
+        assert pickle.loads(reduced).to_pyarrow().equals(numbers())
