@@ -106,7 +106,7 @@ pub use read_options::ReadOptions;
 pub use reader::Reader;
 pub use scan::{Batches, Fragment, RecordBatches, Scan, ScanOptions, ScanSource};
 pub use session::{Session, SessionBuilder};
-pub use sharing::{SharedTable, SharingWay};
+pub use sharing::{DeviceParts, SharedTable, SharingWay};
 pub use size::parse_bytes;
 pub use table::{ColumnSlice, IpcForm, Native, PendingTable, Shown, Table, Validity, Values};
 pub use tracing_hooks::{TRACE_VARIABLE, trace_from_environment, trace_to};

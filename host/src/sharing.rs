@@ -23,6 +23,14 @@ pub struct SharedTable {
     offer: Offer,
 }
 
+/// A table that was taken apart in memory of a CUDA device.
+pub struct DeviceParts {
+    /// The header, which contains everything but the contents of the buffers.
+    pub header: Vec<u8>,
+    /// The buffers of the table.
+    pub buffer: Buffer,
+}
+
 /// How another process receives a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SharingWay {
@@ -100,14 +108,63 @@ impl Table {
         self.batches().first().map_or(self.session().device(), DeviceBatch::device)
     }
 
+    /// Takes the table, which is on a CUDA device, apart in memory of this device. The buffers are
+    /// copied into one buffer, for libraries that send device memory.
+    ///
+    /// # Errors
+    /// The errors of [`Table::share`].
+    pub fn to_device_parts(&self) -> Result<DeviceParts> {
+        self.device_parts(Content::Table).map_err(failed)
+    }
+
+    /// Like [`Table::to_device_parts`], for a table of one column, which is rebuilt as
+    /// [`Rebuilt::Column`].
+    ///
+    /// # Errors
+    /// The errors of [`Table::share`].
+    pub fn column_to_device_parts(&self) -> Result<DeviceParts> {
+        self.device_parts(Content::Column).map_err(failed)
+    }
+
+    fn device_parts(&self, content: impl FnOnce(TableParts) -> Content) -> ApiResult<DeviceParts> {
+        let device = self.device_of_batches();
+        let (buffer, parts) = self.pack(|stream, bytes| stream.memory().alloc(stream, bytes))?;
+        let bytes = buffer.len().unwrap_or(0) as u64;
+        let header = Header { content: content(parts), device: device.into(), buffers: vec![bytes] };
+        Ok(DeviceParts { header: header.write()?, buffer })
+    }
+
     fn share_as(&self, content: impl FnOnce(TableParts) -> Content, once: bool) -> ApiResult<SharedTable> {
+        let (session, device) = (self.session(), self.device_of_batches());
+        let backend = session.host().backend();
+        let (memory, parts) = self.pack(|_, bytes| segment(session, device, bytes))?;
+        // The export takes as long as the copy of a gigabyte, and runs at the same time.
+        let (file, bytes) = backend.export_file(memory.address())?;
+        let header = Header { content: content(parts), device: device.into(), buffers: vec![bytes] };
+        let (header, gpu) = (header.write()?, backend.cuda_uuid(device)?);
+        // `prepare` keeps the memory until the offer ends, and until all receivers have unmapped
+        // it.
+        let prepare = Box::new(move || match memory.ready() {
+            Ready::After(event) => event.synchronize(),
+            _ => Ok(()),
+        });
+        let offer = Offer::new(file, prepare, once)?;
+        let OfferAddress { process, socket, token } = offer.address();
+        let description = SharedObject { process, socket, token, gpu, bytes, header }.write()?;
+        Ok(SharedTable { description, offer })
+    }
+
+    /// Enqueues copies of all buffers into one allocation on their device.
+    fn pack(
+        &self,
+        allocate: impl FnOnce(&Stream, usize) -> ApiResult<BufferMut>,
+    ) -> ApiResult<(Buffer, TableParts)> {
         let (session, device) = (self.session(), self.device_of_batches());
         if device.r#type != abi::DEVICE_CUDA {
             return Err(ApiError::unsupported(format!(
                 "the table is on {device}, expected a CUDA device: move it first, or use to_parts"
             )));
         }
-        let backend = session.host().backend();
         let stream = match session.stream() {
             stream if stream.device() == device => stream.clone(),
             _ => session.memory().default_stream(device)?,
@@ -118,27 +175,12 @@ impl Table {
         wait_for(&all, &stream)?;
         let collected = Collected::on_one_device(all.into_iter().cloned())?;
         let layout = SegmentLayout::new(&collected.buffers)?;
-        let mut memory = segment(session, device, layout.bytes)?;
-        // The export takes as long as the copy of a gigabyte, and runs at the same time.
+        let mut memory = allocate(&stream, layout.bytes)?;
         let ready = layout.copy(&collected.buffers, &mut memory, &stream)?;
-        let (file, bytes) = backend.export_file(memory.address())?;
         let place = |buffer: &Buffer| Ok(layout.place(collected.place(buffer)?));
         let parts = batches.iter().map(|batch| BatchParts::write(batch, place)).collect::<ApiResult<_>>()?;
         let schema = schema_bytes(self.schema()).map_err(|error| ApiError::internal(error.to_string()))?;
-        let content = content(TableParts { schema, batches: parts });
-        let header = Header { content, device: device.into(), buffers: vec![bytes] }.write()?;
-        let gpu = backend.cuda_uuid(device)?;
-        // `prepare` keeps the memory until the offer ends, and until all receivers have unmapped
-        // it.
-        let memory = memory.freeze_after(ready);
-        let prepare = Box::new(move || match memory.ready() {
-            Ready::After(event) => event.synchronize(),
-            _ => Ok(()),
-        });
-        let offer = Offer::new(file, prepare, once)?;
-        let OfferAddress { process, socket, token } = offer.address();
-        let description = SharedObject { process, socket, token, gpu, bytes, header }.write()?;
-        Ok(SharedTable { description, offer })
+        Ok((memory.freeze_after(ready), TableParts { schema, batches: parts }))
     }
 }
 
@@ -154,6 +196,17 @@ impl Session {
             self.host().backend().cuda_device_with_uuid(&object.gpu)
         };
         device().map_err(open_error)
+    }
+
+    /// Rebuilds a table from [`Table::to_device_parts`], or from a buffer of a CUDA device with the
+    /// same contents. If the session is on this device, the table uses the buffer in place. The
+    /// address of the buffer must be a multiple of 64 bytes.
+    ///
+    /// # Errors
+    /// The errors of [`Session::from_parts`].
+    pub fn from_device_parts(&self, parts: DeviceParts) -> Result<Rebuilt> {
+        let header = PartsHeader::read(&parts.header)?;
+        self.rebuild_on(parts.buffer.device(), Through::Nothing, header, vec![parts.buffer])
     }
 
     /// Opens a table that another process on this host shares. If the session is on the GPU of the

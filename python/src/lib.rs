@@ -20,7 +20,7 @@ mod _native {
     #[pymodule_export]
     use crate::arrow::xlog::{xlog_capsule, xlog_schema, xlog_with_metadata};
     #[pymodule_export]
-    use crate::cuda::context::{DeviceContext, cuda_device_count};
+    use crate::cuda::context::{DeviceContext, cuda_device_count, device_parts};
     #[pymodule_export]
     use crate::cuda::host_buffer::HostBuffer;
     #[pymodule_export]

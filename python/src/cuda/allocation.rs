@@ -74,6 +74,17 @@ impl Allocation {
         if self.is_exported() { self.state.make_legacy_wait() } else { Ok(()) }
     }
 
+    /// A range of the memory as a buffer of a table. Its readers wait for the work that was
+    /// submitted so far.
+    pub fn share(&self, offset: usize, bytes: usize) -> Result<Buffer> {
+        let ready = self.begin()?.record()?;
+        let range = self.buffer.slice(offset, bytes)?;
+        let (device, address) = (range.device(), range.address());
+        let owner = ForeignOwner::new(range);
+        // SAFETY: `range` has these bytes, and `owner` keeps it until the last reader has run.
+        Ok(unsafe { Buffer::foreign(&owner, device, address, Some(bytes as u64), ready) })
+    }
+
     /// Submits one copy to the session's stream.
     ///
     /// # Safety

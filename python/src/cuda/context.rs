@@ -3,10 +3,12 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
+use crossdock::DeviceParts;
 use crossdock_memory::{Buffer, BufferMut, ForeignOwner, Ready, Stream};
 use crossdock_memory_backend::{Account, Backend};
 use crossdock_plugin_api::{Device, abi};
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use crate::cuda;
 use crate::cuda::allocation::Allocation;
@@ -14,9 +16,13 @@ use crate::cuda::array_interface::OwnedObject;
 use crate::cuda::host_buffer::HostBuffer;
 use crate::cuda::memory::DeviceMemory;
 use crate::dlpack::producer::LEGACY_STREAM;
+use crate::objects::column::Column;
+use crate::objects::rebuild::into_python;
 use crate::objects::session::{Session, Shared};
+use crate::objects::table::Table;
 use crate::runtime::errors::{Kind, OrRaise, raise, usage};
 use crate::runtime::process::{ProcessLocal, detach};
+use crate::runtime::work::detached;
 
 /// The account of the ledger.
 const ACCOUNT: &str = "cuda buffers";
@@ -77,6 +83,27 @@ pub fn cuda_device_count(py: Python<'_>) -> PyResult<usize> {
         backend.cuda().map(|presence| presence.devices.len()).map_err(ToString::to_string)
     });
     count.map_err(|missing| raise(Kind::Device, missing))
+}
+
+/// The header of a table or a column on a CUDA device, and one copy of all its buffers on this
+/// device.
+#[pyfunction]
+pub fn device_parts<'py>(object: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyBytes>, DeviceMemory)> {
+    let py = object.py();
+    let (parts, shared) = match object.cast::<Column>() {
+        Ok(column) => {
+            let (table, shared) = (column.get().table()?, column.get().shared()?);
+            (detached(py, || table.column_to_device_parts())?, shared)
+        }
+        Err(_) => {
+            let table = object.cast::<Table>()?.get();
+            let (table, shared) = (table.table()?, table.shared()?);
+            (detached(py, || table.to_device_parts())?, shared)
+        }
+    };
+    let state = Arc::new(DeviceState::new(shared.clone())?);
+    state.stream.wait(parts.buffer.ready()).or_raise()?;
+    Ok((PyBytes::new(py, &parts.header), DeviceMemory::new(Allocation::new(state, parts.buffer, false))))
 }
 
 /// The state of `crossdock.cuda.Context`.
@@ -152,6 +179,20 @@ impl DeviceContext {
     /// `None` if it is empty.
     fn of_tensor(&self, obj: &Bound<'_, PyAny>) -> PyResult<Option<DeviceMemory>> {
         cuda::tensor::memory_of(self.state()?, obj)
+    }
+
+    /// Rebuilds a table or a column from a header of `device_parts`, and memory with the same
+    /// contents.
+    fn rebuild<'py>(
+        &self,
+        py: Python<'py>,
+        header: Vec<u8>,
+        memory: &DeviceMemory,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let state = self.state()?;
+        let parts = DeviceParts { header, buffer: memory.buffer()? };
+        let rebuilt = detached(py, || state.shared.session.from_device_parts(parts))?;
+        into_python(py, rebuilt, Some(&state.shared))
     }
 
     /// Opens memory that another process exported. `description` is the result of `export_ipc`.

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use crossdock_memory::Buffer;
 use crossdock_plugin_api::ByteSource;
 use pyo3::buffer::PyBuffer;
 use pyo3::ffi;
@@ -38,6 +39,15 @@ impl DeviceMemory {
     fn allocation(&self) -> PyResult<Arc<Allocation>> {
         let open = self.open.get()?.read().unwrap_or_else(PoisonError::into_inner);
         open.clone().ok_or_else(|| usage("the buffer is closed"))
+    }
+
+    /// The bytes as a buffer of a table. Readers wait for the work submitted so far.
+    ///
+    /// # Errors
+    /// UsageError if the memory is closed.
+    pub fn buffer(&self) -> PyResult<Buffer> {
+        let allocation = self.allocation()?;
+        allocation.share(self.offset, self.bytes).or_raise()
     }
 
     /// Returns the offset of a range in the allocation.

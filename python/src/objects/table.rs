@@ -126,7 +126,7 @@ impl Table {
         Ok(Self::pending(table, self.shared()?.clone()))
     }
 
-    fn shared(&self) -> PyResult<&Arc<Shared>> {
+    pub fn shared(&self) -> PyResult<&Arc<Shared>> {
         Ok(&self.0.get()?.shared)
     }
 

@@ -1,6 +1,8 @@
 """Tables in a local Dask cluster of two workers, which are processes that exchange data by TCP."""
 
 import os
+import subprocess
+import sys
 
 import dask.sizeof
 import pytest
@@ -61,3 +63,37 @@ def test_dask_knows_the_sizes(mixed):
     crossdock.dask.register_sizes(dask.sizeof.sizeof)
     assert dask.sizeof.sizeof(mixed) == mixed.nbytes > 1000
     assert dask.sizeof.sizeof(mixed["text"]) == mixed["text"].nbytes
+
+
+CUDA = """
+import crossdock as cd
+import crossdock.dask
+from crossdock.cuda import Context
+from distributed.protocol import deserialize, serialize
+
+crossdock.dask.dask_setup(None)
+families = ("cuda", "dask", "pickle")
+with cd.Session("cuda:0") as session, cd.Session("cpu") as host:
+    table = session.read_ipc(FLIGHTS)
+    for thing in (table, table.slice(3, 20), table["carrier"]):
+        header, frames = serialize(thing, serializers=families)
+        assert header["serializer"] == "cuda" and len(frames) == 1
+        # A transport such as UCX sends the frame and receives it in other memory.
+        context = Context(0)
+        frames = [context.buffer_from_data(context.buffer_from_object(frame)) for frame in frames]
+        received = deserialize(header, frames)
+        assert type(received) is type(thing) and received.device == "cuda:0"
+        assert received.to_pyarrow().equals(thing.to_pyarrow())
+    header, frames = serialize(host.read_ipc(FLIGHTS), serializers=families)
+    assert header["serializer"] == "pickle"
+"""
+
+
+def test_tables_on_a_gpu_are_frames_of_device_memory(flights):
+    driver = os.environ.get("CROSSDOCK_TEST_SIM_CUDA")
+    if driver is None:
+        pytest.skip("CROSSDOCK_TEST_SIM_CUDA does not name the folder of the simulated driver")
+    environment = {**os.environ, "LD_LIBRARY_PATH": driver, "CROSSDOCK_SIM_CUDA_LEAKS": "ignore"}
+    program = CUDA.replace("FLIGHTS", repr(flights))
+    out = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert (out.returncode, out.stderr) == (0, "")

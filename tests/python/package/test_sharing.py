@@ -187,6 +187,25 @@ def test_second_gpu_copies_the_table(table):
         assert opened.device == "cuda:1" and opened.to_pyarrow().equals(numbers())
 
 
+def test_table_is_rebuilt_from_one_buffer_of_device_memory(cuda, table):
+    context = cd.cuda.Context(0)
+    for thing in (table, table.slice(3, 20), table["t"], table.slice(0, 0)):
+        header, memory = cd._native.device_parts(thing)
+        sent = cd.cuda.Buffer._of(memory, context)
+        received = context.buffer_from_data(sent)
+        rebuilt = context._native.rebuild(header, received._memory)
+        assert type(rebuilt) is type(thing) and rebuilt.to_pyarrow().equals(thing.to_pyarrow())
+    header, memory = cd._native.device_parts(table)
+    shorter = context.new_buffer(memory.size - 1)
+    with pytest.raises(cd.DataError, match="expected .* bytes, got"):
+        context._native.rebuild(header, shorter._memory)
+    shifted = context.new_buffer(memory.size + 1).slice(1)
+    with pytest.raises(cd.DataError, match="do not begin at a multiple"):
+        context._native.rebuild(header, shifted._memory)
+    with cd.Session("cpu") as host, pytest.raises(cd.UnsupportedError, match="expected a CUDA device"):
+        cd._native.device_parts(host.from_arrow(numbers()))
+
+
 def test_table_on_the_host_cannot_be_shared(table):
     with cd.Session("cpu") as session, pytest.raises(cd.UnsupportedError, match="expected a CUDA device"):
         session.from_arrow(numbers()).share()

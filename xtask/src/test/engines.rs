@@ -33,6 +33,8 @@ pub fn run(run: &Run<'_>) -> Result<Outcome> {
         };
     let mut pytest = Command::new(interpreter);
     pytest.current_dir(&workspace.root).env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONPATH", &layout);
+    // Tests start programs with the simulated driver in their LD_LIBRARY_PATH.
+    pytest.env("CROSSDOCK_TEST_SIM_CUDA", crate::sim_cuda::lay_out(workspace, &[])?);
     // The tests start clusters, which use all cores, so they run one after another.
     pytest.args(["-m", "pytest", "-q", "-rfEs", "--tb=short", "-p", "no:cacheprovider"]);
     pytest.arg(format!("--confcutdir={TESTS}")).arg(TESTS);

@@ -22,9 +22,9 @@ thread_local! {
     static IS_RELAXED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Notes that this thread belongs to the host. A context that is entered then stays current, and
-/// the capture mode stays relaxed, because setting and restoring them takes a third of all calls to
-/// the driver.
+/// Notes that this thread belongs to the host. The first context that is entered then stays
+/// current, and the capture mode stays relaxed, because setting and restoring them takes most of
+/// the calls to the driver.
 pub(crate) fn note_own_thread() {
     IS_HOSTS.set(true);
 }
@@ -113,7 +113,9 @@ impl Gpu {
         // SAFETY: the context stays retained until the process ends.
         let code = unsafe { (self.driver.ctx_set_current)(self.context) };
         self.driver.check_code("cuCtxSetCurrent", code)?;
-        Ok(Entered { driver: self.driver, previous: (!IS_HOSTS.get()).then_some(previous) })
+        // The context of another device may be entered further up on this thread.
+        let stays = IS_HOSTS.get() && previous.is_null();
+        Ok(Entered { driver: self.driver, previous: (!stays).then_some(previous) })
     }
 
     /// While the guard lives, calls to the driver on this thread do not break graph captures of
