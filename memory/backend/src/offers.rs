@@ -335,7 +335,11 @@ mod tests {
     fn lease_keeps_what_prepare_owns() {
         let owned = Arc::new(());
         let kept = owned.clone();
-        let offer = Offer::new(file_with(""), Box::new(move || Ok(drop(kept.clone()))), true).unwrap();
+        let prepare = move || {
+            drop(kept.clone());
+            Ok(())
+        };
+        let offer = Offer::new(file_with(""), Box::new(prepare), true).unwrap();
         let address = offer.address();
         offer.keep();
         let (_file, lease) = address.receive().unwrap();
