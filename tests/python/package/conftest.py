@@ -35,7 +35,7 @@ def missing_peers(path):
     """Returns the missing libraries that a file imports at its top, directly or through shared files of the
     tests."""
     text = path.read_text()
-    names = re.findall(r"^(?:import|from) (pyarrow|numpy|nanoarrow|vortex)\b", text, re.MULTILINE)
+    names = re.findall(r"^(?:import|from) (pyarrow|numpy|nanoarrow|vortex|duckdb|polars)\b", text, re.MULTILINE)
     if re.search(r"^from (?:peers|samples|tensors\w*|capi_structs) import", text, re.MULTILINE):
         names += ["pyarrow", "numpy"]
     if re.search(r"^(?:from|import) (?:trees|vortex_\w+)\b", text, re.MULTILINE):
