@@ -15,7 +15,7 @@ use crossdock_plugin_api::{
 
 use crate::decode::to_host;
 use crate::error::{Error, Result};
-use crate::place::{is_host_memory, move_batch};
+use crate::place::{Route, is_host_memory, move_batch, move_batch_by};
 use crate::session::Session;
 use crate::table::Table;
 
@@ -209,14 +209,14 @@ impl Session {
     /// # Errors
     /// The errors of [`Session::from_parts`].
     pub fn rebuild(&self, header: PartsHeader, buffers: Vec<Buffer>) -> Result<Rebuilt> {
-        self.rebuild_on(Device::CPU, Through::Nothing, header, buffers)
+        self.rebuild_on(Device::CPU, Route::TargetStream, header, buffers)
     }
 
     /// Like [`Session::rebuild`], for buffers on `device`.
     pub(crate) fn rebuild_on(
         &self,
         device: Device,
-        through: Through,
+        route: Route,
         header: PartsHeader,
         buffers: Vec<Buffer>,
     ) -> Result<Rebuilt> {
@@ -225,7 +225,7 @@ impl Session {
             return Ok(schema);
         }
         let stream = self.memory().default_stream(device).map_err(rebuild_error)?;
-        let mut from = Received { buffers, stream, through };
+        let mut from = Received { buffers, stream, route };
         match header.0.content {
             Content::Table(parts) => self.rebuild_table(parts, &mut from).map(Rebuilt::Table),
             Content::Column(parts) => {
@@ -253,11 +253,7 @@ impl Session {
             if self.validate_structs() == Validate::Full {
                 validate(&batch, Level::Full, &from.stream).map_err(rebuild_error)?;
             }
-            batches.push(match from.through {
-                Through::Nothing => move_batch(self, batch, self.device())?,
-                Through::SourceStream => batch.move_to(&from.stream, self.device()).map_err(rebuild_error)?,
-                Through::Host => move_batch(self, move_batch(self, batch, Device::CPU)?, self.device())?,
-            });
+            batches.push(move_batch_by(self, batch, from.route, &from.stream)?);
         }
         Table::from_batches(self, schema, batches)
     }
@@ -396,18 +392,7 @@ struct Received {
     buffers: Vec<Buffer>,
     /// A stream of the device of the buffers.
     stream: Stream,
-    through: Through,
-}
-
-/// How batches are moved to the device of the session.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Through {
-    /// On a stream of the session's device.
-    Nothing,
-    /// On a stream of the device of the buffers.
-    SourceStream,
-    /// In two copies, by host memory.
-    Host,
+    route: Route,
 }
 
 impl Received {

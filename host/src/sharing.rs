@@ -10,7 +10,8 @@ use crossdock_parts::{
 use crossdock_plugin_api::{Device, Error as ApiError, Result as ApiResult, abi};
 
 use crate::error::{Error, Result};
-use crate::parts::{Collected, PartsHeader, Rebuilt, Through, schema_bytes};
+use crate::parts::{Collected, PartsHeader, Rebuilt, schema_bytes};
+use crate::place::Route;
 use crate::session::Session;
 use crate::table::Table;
 
@@ -172,7 +173,7 @@ impl Table {
         let batches = self.batches().iter().map(|batch| own_rows(batch.clone(), device, &stream));
         let batches = batches.collect::<ApiResult<Vec<_>>>()?;
         let all: Vec<&Buffer> = batches.iter().flat_map(|batch| buffers(batch.columns())).collect();
-        wait_for(&all, &stream)?;
+        stream.wait_each(all.iter().map(|buffer| buffer.ready()))?;
         let collected = Collected::on_one_device(all.into_iter().cloned())?;
         let layout = SegmentLayout::new(&collected.buffers)?;
         let mut memory = allocate(&stream, layout.bytes)?;
@@ -206,7 +207,7 @@ impl Session {
     /// The errors of [`Session::from_parts`].
     pub fn from_device_parts(&self, parts: DeviceParts) -> Result<Rebuilt> {
         let header = PartsHeader::read(&parts.header)?;
-        self.rebuild_on(parts.buffer.device(), Through::Nothing, header, vec![parts.buffer])
+        self.rebuild_on(parts.buffer.device(), Route::TargetStream, header, vec![parts.buffer])
     }
 
     /// Opens a table that another process on this host shares. If the session is on the GPU of the
@@ -232,14 +233,14 @@ impl Session {
         // SAFETY: `open_file` mapped `bytes` bytes at the address, and the owner keeps the mapping.
         // The other process has waited for its copies before it sent the file.
         let buffer = unsafe { Buffer::foreign(&owner, device, address, Some(bytes), Ready::Now) };
-        let through = match self.device() {
-            to if to == device || to.r#type != abi::DEVICE_CUDA => Through::Nothing,
+        let route = match self.device() {
+            to if to == device || to.r#type != abi::DEVICE_CUDA => Route::TargetStream,
             // The mapping can be accessed only from its own device, because access from another one
             // takes three times as long as the copy of the memory.
-            to if backend.cuda_can_access(device, to).map_err(open_error)? => Through::SourceStream,
-            _ => Through::Host,
+            to if backend.cuda_can_access(device, to).map_err(open_error)? => Route::SourceStream,
+            _ => Route::Host,
         };
-        self.rebuild_on(device, through, header, vec![buffer])
+        self.rebuild_on(device, route, header, vec![buffer])
     }
 }
 
@@ -261,18 +262,6 @@ fn own_rows(mut batch: DeviceBatch, device: Device, stream: &Stream) -> ApiResul
     }
     batch.resolve_sizes(stream)?;
     if batch.columns().iter().any(has_other_rows) { batch.compact(stream) } else { Ok(batch) }
-}
-
-/// Makes later work on the stream wait for the events of all buffers.
-fn wait_for(buffers: &[&Buffer], stream: &Stream) -> ApiResult<()> {
-    let mut last = &Ready::Now;
-    for buffer in buffers {
-        if !buffer.ready().is_same(last) {
-            stream.wait(buffer.ready())?;
-            last = buffer.ready();
-        }
-    }
-    Ok(())
 }
 
 /// Allocates memory that other processes can open.

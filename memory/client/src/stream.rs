@@ -96,7 +96,7 @@ impl Stream {
     /// Makes later work on this stream wait for several events. Skips events that this thread has
     /// recorded on this stream. Skips an event that is the same as one of the previous events,
     /// because the buffers of a batch often share an event.
-    pub(crate) fn wait_each<'a>(&self, events: impl Iterator<Item = &'a Ready>) -> Result<()> {
+    pub fn wait_each<'a>(&self, events: impl Iterator<Item = &'a Ready>) -> Result<()> {
         /// The number of previous events that an event is compared with.
         const REMEMBERED: usize = 4;
         let mut last = [&Ready::Now; REMEMBERED];
