@@ -183,8 +183,8 @@ pub(super) fn join(batches: &[DeviceBatch], device: Device, stream: &Stream) -> 
     for array in batches.iter().flat_map(DeviceBatch::columns) {
         array.walk(&mut |node| survey.visit(node))?;
     }
-    // An event that is not adjacent may be waited for twice, so the search for an equal event covers
-    // only the last few events.
+    // An event that is not adjacent may be waited for twice, so the search for an equal event
+    // covers only the last few events.
     let mut distinct: Vec<&Ready> = Vec::new();
     for event in survey.events {
         if !distinct.iter().rev().take(4).any(|other| other.is_same(event)) {
