@@ -24,7 +24,7 @@ pub enum ScanSource {
     Input(Input),
 }
 
-/// Options of [`Session::scan`].
+/// Options of [`Session::scan`](crate::Session::scan).
 #[derive(Clone)]
 pub struct ScanOptions {
     /// How each input is read. `rows` and `limit` apply to the rows of all inputs together.
