@@ -7,7 +7,9 @@
 //! threads used the device.
 
 use crate::codes::{INVALID_VALUE, OUT_OF_MEMORY, Outcome};
+use crate::memory::{Block, Kind};
 use crate::order::{Access, Clock};
+use crate::report::Violation;
 use crate::run::Op;
 use crate::state::{Handle, Sim};
 use crate::streams::Target;
@@ -223,8 +225,21 @@ impl Sim {
         }
         let pool = self.pool(handle)?;
         pool.is_destroyed = true;
-        if pool.used == 0 {
+        let (is_unused, free) = (pool.used == 0, pool.stream_freed.first().map(|(free, _)| free.site));
+        let is_from_pool =
+            |block: &Block| matches!(block.kind, Kind::Device { pool: Some(from), .. } if from == handle);
+        let mut queued = self.blocks.values().filter(|block| is_from_pool(block)).filter_map(|b| b.freed);
+        let free = free.or_else(|| queued.next());
+        if is_unused {
             self.pools.remove(&handle);
+        }
+        if let Some(free) = free {
+            // The documentation permits this, but driver 580 can then deadlock or crash.
+            let (text, site) = (
+                format!("{} got a pool with a free that the host has not waited for", self.call),
+                self.here(),
+            );
+            self.violation(Violation::PoolDestroyedInUse, &text, &[("the call", site), ("the free", free)]);
         }
         Ok(())
     }

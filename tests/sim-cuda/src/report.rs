@@ -100,6 +100,7 @@ pub(crate) enum Violation {
     NotReachable,
     HostFreedInUse,
     StaleHandle,
+    PoolDestroyedInUse,
     WrongArguments,
 }
 
@@ -117,6 +118,7 @@ impl Violation {
             Self::NotReachable => c"not reachable",
             Self::HostFreedInUse => c"pinned memory freed in use",
             Self::StaleHandle => c"stale handle",
+            Self::PoolDestroyedInUse => c"pool destroyed in use",
             Self::WrongArguments => c"wrong arguments",
         }
     }

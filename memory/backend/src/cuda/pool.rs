@@ -311,14 +311,36 @@ impl Resource for DevicePool {
 }
 
 impl Drop for DevicePool {
+    /// Waits until all frees have run, and destroys the pool. With driver 580, a pool that is
+    /// destroyed while frees are enqueued in the order of a stream can corrupt the driver's state:
+    /// calls on other threads then wait forever for a lock of the driver, or crash. See
+    /// docs/decisions/0007.
     fn drop(&mut self) {
-        if let Ok(_entered) = self.gpu.enter() {
-            // Blocks whose stream is still under capture leak, because they cannot be freed.
-            self.free_after_capture();
-            self.free_kept(self.kept.take_all());
-            // SAFETY: `self` is the only owner of the pool. `PendingFrees` frees the remaining
-            // blocks, and the driver keeps the pool until the last block has been freed.
-            unsafe { (self.gpu.driver.mem_pool_destroy)(self.pool.0) };
+        let Ok(_entered) = self.gpu.enter() else { return };
+        let _relaxed = self.gpu.relaxed();
+        // Blocks whose stream is still under capture leak, because they cannot be freed.
+        self.free_after_capture();
+        self.pending_frees.settle();
+        self.free_kept(self.kept.take_all());
+        // SAFETY: the context is current.
+        if unsafe { (self.gpu.driver.ctx_synchronize)() } == SUCCESS {
+            return destroy(&self.gpu, self.pool);
         }
+        // A capture is open in the context, so the reaper waits for its end.
+        let (gpu, pool) = (self.gpu.clone(), self.pool);
+        let then = Box::new(move || {
+            if let Ok(_entered) = gpu.enter() {
+                destroy(&gpu, pool);
+            }
+        });
+        self.reaper.add(Job { events: Vec::new(), everything_on: vec![self.gpu.clone()], then });
     }
+}
+
+/// Destroys a pool. The context must be current, and all frees in the order of a stream must have
+/// run.
+fn destroy(gpu: &Gpu, pool: Handle) {
+    // SAFETY: the caller is the only owner of the pool. `PendingFrees` frees the remaining blocks,
+    // and the driver keeps the pool until the last block has been freed.
+    unsafe { (gpu.driver.mem_pool_destroy)(pool.0) };
 }

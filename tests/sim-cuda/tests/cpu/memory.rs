@@ -157,6 +157,21 @@ fn destroyed_pool_exists_until_its_last_block_is_freed() {
 }
 
 #[test]
+fn reports_a_pool_destroyed_before_the_host_waits_for_its_frees() {
+    let gpu = Gpu::get();
+    let (home, early, late) = (stream(), pool(), pool());
+    let blocks = [early, late].map(|pool| alloc_from(pool, 1000, home).unwrap());
+    free(blocks[1], home);
+    sync(home);
+    ok!(cuMemPoolDestroy(late));
+    assert_eq!(gpu.violations(), 0);
+    free(blocks[0], home);
+    ok!(cuMemPoolDestroy(early));
+    gpu.expect("pool destroyed in use");
+    sync(home);
+}
+
+#[test]
 fn free_of_cumemalloc_memory_waits_for_the_device() {
     let gpu = Gpu::get();
     let (one, two) = (stream(), stream());

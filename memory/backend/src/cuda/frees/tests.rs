@@ -142,8 +142,12 @@ impl Fixture {
 impl Drop for Fixture {
     fn drop(&mut self) {
         self.frees = None;
-        // SAFETY: `new` created the pool, and all blocks have been freed.
-        unsafe { (self.gpu.driver.mem_pool_destroy)(self.pool) };
+        // SAFETY: `new` made the context current and created the pool, and all blocks have been
+        // freed.
+        unsafe {
+            (self.gpu.driver.ctx_synchronize)();
+            (self.gpu.driver.mem_pool_destroy)(self.pool);
+        }
         [self.home, self.user].into_iter().for_each(|stream| self.gpu.return_stream(stream));
     }
 }
