@@ -6,31 +6,132 @@
     dataset = ray.data.read_datasource(crossdock.ray.Datasource(scan))
 
 Tables, columns and encoded arrays need no preparation: `ray.put` stores their buffers in shared memory, and `ray.get`
-uses them there.
+uses them there. After `register_tensor_transport()`, actors on the same host pass tables on GPUs through device memory:
+
+    crossdock.ray.register_tensor_transport()  # before the actors are created
+
+    @ray.remote(num_gpus=1)
+    class Reader:
+        @ray.method(tensor_transport="crossdock")
+        def read(self, path):
+            return session.read(path)
+
+    @ray.remote(num_gpus=1, enable_tensor_transport=True)
+    class Receiver:
+        def use(self, table): ...
 """
+
+from ._native import SharedTable, Table, UnsupportedError
+from ._session import shared_session
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any
+    from typing import Any, NoReturn
 
     from ._fragments import Fragment
-    from ._native import Scan
+    from ._native import Column, Scan
+
+
+# The releases of Ray whose interface of tensor transports is the one that this module implements.
+# The interface is not stable.
+_TRANSPORT_RELEASES = ("2.60.",)
+
+
+def register_tensor_transport() -> None:
+    """Registers the tensor transport "crossdock" for tables on CUDA devices. Actors must be created afterwards, in this
+    process, and receive from actors on the same host. An actor that only receives needs `enable_tensor_transport=True`;
+    otherwise Ray waits until a timeout. Raises UnsupportedError if the release of Ray is not one that this module was
+    tested with."""
+    import ray.experimental  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+    if not ray.__version__.startswith(_TRANSPORT_RELEASES):
+        tested = ", ".join(f"{release}x" for release in _TRANSPORT_RELEASES)
+        raise UnsupportedError(
+            f"the tensor transport was tested with Ray {tested}, and this is Ray {ray.__version__}, whose interface may "
+            "differ: without it, tables are passed through the object store"
+        )
+    ray.experimental.register_tensor_transport("crossdock", ["cuda"], __getattr__("TableTransport"), Table)
 
 
 def __getattr__(name: str) -> "Any":
-    # The class is defined at its first use, because its base class is Ray's.
-    if name != "Datasource":
+    # These classes are defined at their first use, because their base classes are Ray's.
+    methods: type
+    if name == "Datasource":
+        import ray.data.datasource  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+        methods, base = _Methods, ray.data.datasource.Datasource
+    elif name == "TableTransport":
+        import ray.experimental.rdt.tensor_transport_manager as rdt  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+        methods, base = _Transport, rdt.TensorTransportManager
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = defined = _define()
+    contents = {"__module__": __name__, "__doc__": methods.__doc__}
+    globals()[name] = defined = type(name, (methods, base), contents)
     return defined
 
 
-def _define() -> "type[Any]":
-    import ray.data.datasource  # type: ignore[import-untyped,import-not-found,unused-ignore]
+class _Transport:
+    """Passes tables on CUDA devices between actors on the same host. An actor that returns tables shares them, and an
+    actor that receives them opens them. Ray frees the shared memory when the object is no longer referenced."""
 
-    contents = {"__module__": __name__, "__doc__": _Methods.__doc__}
-    return type("Datasource", (_Methods, ray.data.datasource.Datasource), contents)
+    def __init__(self) -> None:
+        self._shared: dict[str, list[SharedTable]] = {}
+
+    def tensor_transport_backend(self) -> str:
+        return "CROSSDOCK"
+
+    @staticmethod
+    def is_one_sided() -> bool:
+        return True
+
+    @staticmethod
+    def can_abort_transport() -> bool:
+        return False
+
+    def actor_has_tensor_transport(self, actor: "Any") -> bool:
+        return True
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: "list[Table]") -> "Any":
+        from ray.experimental.rdt.tensor_transport_manager import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
+            TensorTransportMetadata,
+        )
+
+        shared = self._shared[obj_id] = [table.share() for table in rdt_object]
+        # Ray passes the metadata of a tensor unchanged, here a description instead of a shape and
+        # a type.
+        descriptions = [(table.description, None) for table in shared]
+        return TensorTransportMetadata(tensor_meta=descriptions, tensor_device="cuda")
+
+    def get_communicator_metadata(self, src_actor: "Any", dst_actor: "Any", backend: str | None = None) -> "Any":
+        from ray.experimental.rdt.tensor_transport_manager import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
+            CommunicatorMetadata,
+        )
+
+        return CommunicatorMetadata()
+
+    def recv_multiple_tensors(
+        self,
+        obj_id: str,
+        tensor_transport_metadata: "Any",
+        communicator_metadata: "Any",
+        target_buffers: "list[Any] | None" = None,
+    ) -> "list[Table | Column]":
+        if target_buffers:
+            raise UnsupportedError("tables cannot be received into existing buffers")
+        descriptions = [description for description, _ in tensor_transport_metadata.tensor_meta]
+        return [shared_session(description).open_shared(description) for description in descriptions]
+
+    def send_multiple_tensors(self, *_: object) -> "NoReturn":
+        raise UnsupportedError("the receiver opens the tables itself")
+
+    def garbage_collect(self, obj_id: str, tensor_transport_meta: "Any", tensors: "list[Any]") -> None:
+        for table in self._shared.pop(obj_id, []):
+            table.close()
+
+    def abort_transport(self, obj_id: str, communicator_metadata: "Any") -> "NoReturn":
+        raise UnsupportedError("a table that is being opened cannot be aborted")
 
 
 class _Methods:

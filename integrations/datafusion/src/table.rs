@@ -14,6 +14,8 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::streaming::StreamingTableExec;
 
+use tokio::runtime::Handle;
+
 use crate::batches;
 use crate::filters::predicate;
 use crate::partitions::{divide, external};
@@ -43,6 +45,7 @@ pub struct ScanTable {
     options: ScanOptions,
     schema: SchemaRef,
     n_rows: Option<u64>,
+    runtime: Option<Handle>,
 }
 
 impl ScanTable {
@@ -59,7 +62,13 @@ impl ScanTable {
             ));
         }
         let (schema, n_rows) = (batches::schema(scan.schema())?, scan.n_rows());
-        Ok(Self { session: session.clone(), source, options, schema, n_rows })
+        Ok(Self { session: session.clone(), source, options, schema, n_rows, runtime: None })
+    }
+
+    /// Opens files on threads of this runtime. By default, they are those of the runtime of the
+    /// query, which must be a runtime of this module's version of Tokio.
+    pub fn with_runtime(self, runtime: Handle) -> Self {
+        Self { runtime: Some(runtime), ..self }
     }
 
     /// Whether comparisons may be passed to the scan. A limit of the scan counts the rows that
@@ -129,10 +138,14 @@ impl TableProvider for ScanTable {
         let n = state.config().target_partitions();
         let of_partitions = schema.clone();
         // Opening files blocks.
-        let partitions = tokio::task::spawn_blocking(move || {
+        let open = move || {
             let scan = session.scan(source, options).map_err(external)?;
             divide(&scan, &of_partitions, n)
-        });
+        };
+        let partitions = match &self.runtime {
+            Some(runtime) => runtime.spawn_blocking(open),
+            None => tokio::task::spawn_blocking(open),
+        };
         let partitions = partitions.await.map_err(|error| DataFusionError::External(error.into()))??;
         Ok(Arc::new(StreamingTableExec::try_new(schema, partitions, None, None, false, limit)?))
     }

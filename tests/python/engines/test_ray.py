@@ -1,6 +1,8 @@
 """Tables in a local Ray cluster of two nodes."""
 
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -89,3 +91,84 @@ def test_groups_have_about_the_same_number_of_bytes():
     assert sizes([10, 1, 1, 1], 2) == [[10], [1, 1, 1]]
     assert sizes([0, 0], 5) == [[0], [0]]
     assert sizes([1], 0) == [[1]] and sizes([], 3) == []
+
+
+TRANSPORT = """
+import pyarrow as pa
+import ray
+
+import crossdock as cd
+import crossdock.ray
+
+ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=100_000_000, log_to_driver=False)
+crossdock.ray.register_tensor_transport()
+
+
+@ray.remote
+class Sender:
+    @ray.method(tensor_transport="crossdock")
+    def table(self, n, device="cuda:0"):
+        numbers = pa.array([None if i % 3 == 0 else i for i in range(n)], pa.int64())
+        return cd.Session(device).from_arrow(pa.table({"number": numbers, "text": [str(i) for i in range(n)]}))
+
+    @ray.method(tensor_transport="crossdock")
+    def tables(self):
+        session = cd.Session("cuda:0")
+        one, other = (session.from_arrow(pa.table({"a": [i]})) for i in range(2))
+        return {"one": one, "more": [other, "text"]}
+
+    def n_shared(self):
+        from ray.experimental.rdt.util import get_tensor_transport_manager
+
+        return len(get_tensor_transport_manager("CROSSDOCK")._shared)
+
+
+@ray.remote(enable_tensor_transport=True)
+class Receiver:
+    def values(self, table):
+        return table.device, table.to_pyarrow().to_pydict()
+
+    def structure(self, tables):
+        other, text = tables["more"]
+        return tables["one"].to_pyarrow().to_pydict(), other.to_pyarrow().to_pydict(), text
+
+
+sender, receiver = Sender.remote(), Receiver.remote()
+for n in (0, 5, 1000):
+    device, values = ray.get(receiver.values.remote(sender.table.remote(n)))
+    assert device == "cuda:0" and values["text"] == [str(i) for i in range(n)]
+    assert values["number"] == [None if i % 3 == 0 else i for i in range(n)]
+assert ray.get(receiver.structure.remote(sender.tables.remote())) == ({"a": [0]}, {"a": [1]}, "text")
+ref = sender.table.remote(3)
+assert ray.get(ref).to_pyarrow()["text"].to_pylist() == ["0", "1", "2"]
+# Ray frees the shared memory once the object is no longer referenced.
+assert ray.get(sender.n_shared.remote()) >= 1
+del ref
+while ray.get(sender.n_shared.remote()):
+    pass
+try:
+    ray.get(receiver.values.remote(sender.table.remote(3, "cpu")))
+except Exception as error:
+    print("the table is on cpu, expected a CUDA device" in str(error))
+"""
+
+
+def test_actors_pass_tables_through_device_memory():
+    driver = os.environ.get("CROSSDOCK_TEST_SIM_CUDA")
+    if driver is None:
+        pytest.skip("CROSSDOCK_TEST_SIM_CUDA does not name the folder of the simulated driver")
+    environment = {
+        **os.environ,
+        "LD_LIBRARY_PATH": driver,
+        "CROSSDOCK_SIM_CUDA_LEAKS": "ignore",
+        # On a busy machine, the start of an actor takes longer than the default of a minute.
+        "RAY_rdt_fetch_fail_timeout_milliseconds": "600000",
+    }
+    out = subprocess.run([sys.executable, "-c", TRANSPORT], env=environment, capture_output=True, text=True)
+    assert (out.returncode, out.stdout) == (0, "True\n"), out.stderr
+
+
+def test_tensor_transport_rejects_an_unknown_release_of_ray(monkeypatch):
+    monkeypatch.setattr(ray, "__version__", "9.1.0")
+    with pytest.raises(cd.UnsupportedError, match=r"tested with Ray 2\.60\.x, and this is Ray 9\.1\.0"):
+        crossdock.ray.register_tensor_transport()

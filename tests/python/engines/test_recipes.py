@@ -1,5 +1,6 @@
-"""The programs for Ray and Dask in docs/recipes.md run unchanged."""
+"""The programs in docs/recipes.md for the libraries of this folder run unchanged."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -11,15 +12,21 @@ from conftest import ROOT
 RECIPES = (ROOT / "docs" / "recipes.md").read_text()
 BEGIN, *PROGRAMS = re.findall(r"^```python\n(.*?)^```$", RECIPES, re.MULTILINE | re.DOTALL)
 PROGRAMS = {
-    name: [program for program in PROGRAMS if f"import crossdock.{name}\n" in program] for name in ["ray", "dask"]
+    name: [program for program in PROGRAMS if f"import crossdock.{name}\n" in program]
+    for name in ["ray", "dask", "spark", "datafusion"]
 }
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_recipe_runs(name, flights, tmp_path):
+    if name == "spark" and shutil.which("java") is None:
+        pytest.skip("Spark needs Java")
     (program,) = PROGRAMS[name]
     shutil.copy(flights, tmp_path / "flights.arrow")
+    # The interpreter of Spark's workers, which is python3 by default.
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    command = [sys.executable, "-c", BEGIN + program]
     done = subprocess.run(
-        [sys.executable, "-c", BEGIN + program], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]

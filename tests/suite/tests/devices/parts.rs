@@ -204,9 +204,8 @@ fn encoded_arrays_on_devices_are_copied_to_the_host() {
     }
 }
 
-/// A table's parts of version 1: the number of parts and the length of each part as 8 bytes, then
-/// the parts.
-const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/parts-1.bin");
+/// Parts of version 1: the number of parts and the length of each part as 8 bytes, then the parts.
+const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/golden");
 
 fn packed(parts: &Parts, session: &Session) -> Vec<u8> {
     let stream = session.memory().default_stream(Device::CPU).unwrap();
@@ -231,15 +230,29 @@ fn unpacked(bytes: &[u8]) -> Parts {
     Parts { header, buffers: parts.map(|part| received_bytes(part.into())).collect() }
 }
 
-/// `CROSSDOCK_WRITE_GOLDEN=1` writes the file first.
+/// The parts in a golden file. `CROSSDOCK_WRITE_GOLDEN=1` writes the file first.
+fn golden(name: &str, session: &Session, parts: impl FnOnce() -> Parts) -> Parts {
+    let path = format!("{GOLDEN}/{name}");
+    if std::env::var_os("CROSSDOCK_WRITE_GOLDEN").is_some() {
+        std::fs::write(&path, packed(&parts(), session)).unwrap();
+    }
+    unpacked(&std::fs::read(path).unwrap())
+}
+
 #[test]
 fn reads_parts_of_the_first_version() {
     let host = host();
     let session = session(&host, Device::CPU);
     let expected = table(&session, 5);
-    if std::env::var_os("CROSSDOCK_WRITE_GOLDEN").is_some() {
-        std::fs::write(GOLDEN, packed(&expected.to_parts().unwrap(), &session)).unwrap();
-    }
-    let Parts { header, buffers } = unpacked(&std::fs::read(GOLDEN).unwrap());
+    let Parts { header, buffers } = golden("parts-1.bin", &session, || expected.to_parts().unwrap());
     assert_equal(&Table::from_parts(&session, &header, buffers).unwrap(), &expected);
+}
+
+#[test]
+fn reads_encoded_parts_of_the_first_version() {
+    let host = host();
+    let session = session(&host, Device::CPU);
+    let tree = || session.read_encoded(&Input::bytes(sample_tree())).unwrap();
+    let parts = golden("encoded-parts-1.bin", &session, || session.encoded_to_parts(tree()).unwrap());
+    assert_eq!(session.encoded_to_bytes(rebuilt(&session, parts)).unwrap(), sample_tree());
 }
