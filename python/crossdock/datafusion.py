@@ -10,6 +10,8 @@ Needs the module `crossdock_datafusion`, which is compiled for one major version
 query needs are read and, if the format allows it, only the rows that may fulfil its WHERE.
 """
 
+import os
+
 from ._native import UsageError
 from ._plugins import folders
 
@@ -19,29 +21,36 @@ if TYPE_CHECKING:
 
     from ._native import Scan
 
-# Arguments of `Session.scan` that apply to a table, and those without an effect on its rows.
 _OF_TABLE = ("format", "storage_options")
-_IGNORED = ("prefetch", "map")
-_OF_QUERY = ("columns", "rows", "filter", "limit", "schema", "batch_rows", "fragment")
+# Arguments of `Session.scan` that a table does not have, with their defaults.
+_OTHERS = {
+    **dict.fromkeys(("columns", "rows", "filter", "limit", "schema", "batch_rows", "fragment")),
+    "prefetch": 2,
+    "map": True,
+}
 
 
 def table(scan: "Scan") -> "Any":
     """Returns an object for `datafusion.SessionContext.register_table`.
 
-    scan: a scan of files, without arguments that select columns or rows. The files are read in a session of
-    `crossdock_datafusion` with the settings of the scan's session.
+    scan: a scan of files, without other arguments than the format, its options and `storage_options`. The files are read
+    in a session of `crossdock_datafusion` with the device, memory, plugins and threads of the scan's session.
     """
+    _, (settings, files, arguments) = scan.__reduce__()  # type: ignore[misc,unused-ignore]
+    device, memory, plugins, validate, threads = settings
+    given = [name for name, default in _OTHERS.items() if arguments.get(name, default) != default]
+    if given:
+        raise UsageError(f"a table for DataFusion has no {', '.join(given)}: select columns and rows in the query")
+    if validate is not None:
+        raise UsageError(f"a table for DataFusion has no validate={validate!r}: scan in a session without it")
     import crossdock_datafusion  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
-    _, (settings, files, arguments) = scan.__reduce__()  # type: ignore[misc,unused-ignore]
-    device, memory, plugins, _, threads = settings
-    if given := [name for name in _OF_QUERY if arguments.get(name) is not None]:
-        raise UsageError(f"a table for DataFusion has no {', '.join(given)}: state them in the query")
-    known = (*_OF_TABLE, *_IGNORED, *_OF_QUERY)
+    known = (*_OF_TABLE, *_OTHERS)
     options = {name: value for name, value in arguments.items() if name not in known}
     return crossdock_datafusion.Table(
         files,
-        plugins=[*(plugins or ()), *folders()],
+        # A package may name a folder that does not exist.
+        plugins=[*(plugins or ()), *filter(os.path.isdir, folders())],
         format=arguments.get("format"),
         device=device,
         memory=memory,

@@ -48,8 +48,11 @@ def test_table_has_the_settings_of_the_scan(context, tmp_path):
     table = crossdock.datafusion.table(session.scan(tmp_path / "a.txt", "csv", delimiter=";"))
     context.register_table("t", table)
     assert rows(context, "SELECT * FROM t WHERE id = 2") == [{"id": 2, "name": "y"}]
-    with pytest.raises(cd.UsageError, match="has no columns, limit: state them in the query"):
-        crossdock.datafusion.table(session.scan(tmp_path / "a.txt", "csv", delimiter=";", columns=["id"], limit=1))
+    others = {"columns": ["id"], "limit": 1, "map": False}
+    with pytest.raises(cd.UsageError, match="has no columns, limit, map: select columns and rows in the query"):
+        crossdock.datafusion.table(session.scan(tmp_path / "a.txt", "csv", delimiter=";", **others))
+    with pytest.raises(cd.UsageError, match="has no validate='full'"):
+        crossdock.datafusion.table(cd.Session(validate="full").scan(tmp_path / "a.txt", "csv"))
     with pytest.raises(TypeError, match="only a scan of files"):
         crossdock.datafusion.table(session.scan(b"id\n1\n", "csv"))
 
