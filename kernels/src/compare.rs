@@ -113,7 +113,7 @@ pub enum ByteValues<'a> {
 }
 
 impl ByteValues<'_> {
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match self {
             Self::Offsets(offsets, _) => offsets.len,
             Self::FixedSize { len, .. } => *len,

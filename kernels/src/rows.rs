@@ -90,6 +90,10 @@ kernels! {
         to: Write, before: Value
     ) [bits: Read, first: Value, len: Value];
     COPY_RANGES c"crossdock_copy_ranges" (from: Read, to: Write) [];
+    FILL_NULLS c"crossdock_fill_nulls" (
+        from: Read, validity: Read, first: Value, word_0: Value, word_1: Value, word_2: Value,
+        word_3: Value, to: Write, width: Value
+    ) [];
     GATHER c"crossdock_gather" (
         from: Read, first: Value, width: Value, to: Write
     ) [size: Value, stride: Value];
@@ -143,6 +147,13 @@ kernels! {
     SUM c"crossdock_sum" (
         to: Write, validity: Read, first: Value, cell: Write
     ) [from: Read, type: Value, factor: Value];
+    RESCALE c"crossdock_rescale" (
+        from: Read, width: Value, validity: Read, first: Value, factor: Value, mode: Value, to: Write,
+        to_width: Value, cell: Write
+    ) [];
+    DECIMAL_TO_FLOAT c"crossdock_decimal_to_float" (
+        from: Read, width: Value, factor: Value, scale_up: Value, to: Write
+    ) [];
     CHECK_RUN_ENDS c"crossdock_check_run_ends" (ends: Read, width: Value, covered: Value, cell: Write) [];
     COUNT_BITS c"crossdock_count_bits" (bits: Read, len: Value, shift: Value, sizes: Write) [];
     PLACE_BITS c"crossdock_place_bits" (
@@ -172,6 +183,12 @@ kernels! {
         width: Value, cell: Write
     ) [];
     CHECK_UNION c"crossdock_check_union" (ids: Read, offsets: Read, cell: Write) [len: Value];
+    FIND_EQUAL c"crossdock_find_equal" (
+        offsets: Read, width: Value, size: Value, len: Value, data: Read, validity: Read,
+        first: Value, seed: Value, table: Write, slots: Write, cell: Write
+    ) [];
+    MARK_FIRST c"crossdock_mark_first" (table: Read, slots: Read, to: Write) [];
+    NUMBER_SLOTS c"crossdock_number_slots" (rows: Read, slots: Read, table: Write) [];
     TAKE_PACKED c"crossdock_take_packed" (
         packed: Read, bits: Value, first: Value, code_width: Value, validity: Read,
         first_bit: Value, values: Read, to: Write, width: Value, cell: Write

@@ -9,8 +9,8 @@ use crossdock_memory::{Device, Error, Kernel, Result};
 use crossdock_plugin_api::abi;
 
 use crate::{
-    blocks, bools, cast, codes, compare, concatenate, gather, images, indices, lanes, list_views, lists, map,
-    merge, null_count, numbers, offsets, parts, run_ends, select, shift, strings, take, unions, unpack, utf8,
+    blocks, bools, cast, codes, compare, concatenate, fill_nulls, gather, images, indices, lanes, list_views, lists, map,
+    merge, null_count, numbers, offsets, parts, rescale, run_ends, select, shift, strings, take, unions, unique, unpack, utf8,
     views, widen,
 };
 
@@ -54,6 +54,7 @@ library! {
     COMPARE_VIEWS => compare::views,
     CONCATENATE_BITS => concatenate::concatenate,
     COPY_RANGES => concatenate::copy,
+    FILL_NULLS => fill_nulls::run,
     GATHER => gather::run,
     GATHER_BYTES => lists::gather_bytes,
     CHECK_INDICES => indices::check,
@@ -73,6 +74,8 @@ library! {
     REBASE_OFFSETS => offsets::rebase,
     JOIN => parts::join,
     SUM => parts::sum,
+    RESCALE => rescale::run,
+    DECIMAL_TO_FLOAT => rescale::decimal_to_float,
     CHECK_RUN_ENDS => run_ends::check,
     COUNT_BITS => select::count,
     PLACE_BITS => select::place,
@@ -83,6 +86,9 @@ library! {
     PATCH => take::patch,
     TAKE => take::take,
     CHECK_UNION => unions::check,
+    FIND_EQUAL => unique::find_equal,
+    MARK_FIRST => unique::mark_first,
+    NUMBER_SLOTS => unique::number_slots,
     TAKE_PACKED => unpack::take_packed,
     UNPACK => unpack::unpack,
     UNPACK_PATCHED_1 => unpack::unpack_patched::<u8>,

@@ -69,6 +69,18 @@ static inline unsigned long long atomicMin(unsigned long long* at, unsigned long
   if (value < old) *at = value;
   return old;
 }
+static inline unsigned atomicMin(unsigned* at, unsigned value) {
+  check_access(true, at, 4, 4);
+  unsigned old = *at;
+  if (value < old) *at = value;
+  return old;
+}
+static inline unsigned atomicCAS(unsigned* at, unsigned expected, unsigned value) {
+  check_access(true, at, 4, 4);
+  unsigned old = *at;
+  if (old == expected) *at = value;
+  return old;
+}
 static inline unsigned long long atomicAdd(unsigned long long* at, unsigned long long value) {
   check_access(true, at, 8, 8);
   unsigned long long old = *at;

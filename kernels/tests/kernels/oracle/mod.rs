@@ -4,6 +4,7 @@
 
 mod bits;
 mod codes;
+mod columns;
 mod compare;
 mod decode;
 mod lists;
@@ -82,6 +83,12 @@ const ORACLES: &[(&str, Oracle)] = &[
     ("crossdock_views_of_offsets", codes::views_of_offsets),
     ("crossdock_take", decode::take),
     ("crossdock_expand_runs", decode::expand_runs),
+    ("crossdock_fill_nulls", columns::fill_nulls),
+    ("crossdock_rescale", columns::rescale),
+    ("crossdock_decimal_to_float", columns::decimal_to_float),
+    ("crossdock_find_equal", columns::unique),
+    ("crossdock_mark_first", columns::unique),
+    ("crossdock_number_slots", columns::unique),
 ];
 
 const SIZES: [usize; 12] = [0, 1, 7, 8, 9, 63, 64, 65, 1023, 1024, 1025, 100_003];
@@ -172,13 +179,15 @@ fn every_kernel_matches_its_reference_at_every_size() {
 }
 
 /// The kernels whose CPU implementations use several threads.
-const PARALLEL: [Oracle; 6] = [
+const PARALLEL: [Oracle; 8] = [
     compare::bytes,
     compare::numbers,
     compare::select,
     moved_lists::place,
     moved_lists::gather_bytes,
     decode::take,
+    columns::fill_nulls,
+    columns::rescale,
 ];
 
 /// Three threads, which process the smallest parts.
