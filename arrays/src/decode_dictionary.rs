@@ -70,6 +70,17 @@ fn not_a_dictionary(data_type: &DataType) -> Error {
     Error::invalid_argument(format!("expected a dictionary, got {data_type}"))
 }
 
+/// Returns the keys of a dictionary-encoded array as an array of integers. The buffers are shared.
+///
+/// # Errors
+/// Returns an error if the array's type is not a dictionary.
+pub fn dictionary_keys(array: &DeviceArray) -> Result<DeviceArray> {
+    match array.data_type() {
+        DataType::Dictionary(keys, _) => keys_of(array, keys),
+        other => Err(not_a_dictionary(other)),
+    }
+}
+
 /// Returns the keys of a dictionary-encoded array as an array of integers.
 pub(crate) fn keys_of(array: &DeviceArray, keys: &DataType) -> Result<DeviceArray> {
     let (len, offset, nulls) = (array.len(), array.offset(), array.null_count());

@@ -10,8 +10,8 @@ mod batch;
 pub mod by_value;
 mod c;
 mod call;
-mod cast;
 mod check;
+mod compute;
 mod concatenate;
 mod decode_dictionary;
 mod equal;
@@ -24,11 +24,13 @@ mod moving;
 mod nullability;
 mod nulls;
 mod numbers;
+mod parse_type;
 mod pending;
 mod print;
 mod projection;
 mod sizes;
 pub mod take;
+mod type_name;
 mod validate;
 
 pub use array::DeviceArray;
@@ -42,17 +44,22 @@ pub use c::{
     import_schema, import_schema_ref, on_cpu, plain_values,
 };
 pub use call::call_stream;
-pub use cast::{can_cast, cast};
+pub use compute::{
+    CastMode, RowIndices, can_cast, cast, cast_values, dictionary_encode, fill_null, filter_rows, first_true,
+    lists_of_fixed_size, null_mask,
+};
 pub use crossdock_plugin_api::{Device, Error, Result};
-pub use decode_dictionary::{decode_dictionary, decoded_field};
+pub use decode_dictionary::{decode_dictionary, decoded_field, dictionary_keys};
 pub use equal::{equal, first_difference};
 pub use expect::expect_schema;
 pub use layout::{BufferKind, Layout};
 pub use nullability::{check_nullability, find_forbidden_nulls};
 pub use nulls::{count_nulls, resolve_null_counts};
+pub use parse_type::parse_type;
 pub use pending::{IntType, PendingBatch};
 pub use print::{cells, format_batch, header, json_rows, lines};
 pub use projection::Projection;
+pub use type_name::{field_type_name, type_name};
 pub use validate::{Level, validate};
 
 /// Maximum nesting depth of schemas and arrays. The column itself is level 1.

@@ -88,6 +88,7 @@ mod writer;
 
 pub use capsules::CapsuleFormat;
 pub use column_name::ColumnName;
+pub use crossdock_arrays::CastMode;
 pub use crossdock_arrays::filter::{Decimal, Literal, Operator};
 pub use crossdock_isolation::refuse_if_privileged;
 pub use crossdock_isolation::truncated;
@@ -108,7 +109,7 @@ pub use scan::{Batches, Fragment, RecordBatches, Scan, ScanOptions, ScanSource};
 pub use session::{Session, SessionBuilder};
 pub use sharing::{DeviceParts, SharedTable, SharingWay};
 pub use size::parse_bytes;
-pub use table::{ColumnSlice, IpcForm, Native, PendingTable, Shown, Table, Validity, Values};
+pub use table::{ColumnSlice, IpcForm, Native, PendingTable, Shown, Table, TensorNulls, Validity, Values};
 pub use tracing_hooks::{TRACE_VARIABLE, trace_from_environment, trace_to};
 pub use uri::scheme_of;
 pub use writer::{Finished, WriteOptions, Writer};

@@ -6,6 +6,7 @@
 #include "codes.cu"
 #include "compare.cu"
 #include "concatenate.cu"
+#include "equal.cu"
 #include "fill_nulls.cu"
 #include "gather.cu"
 #include "indices.cu"

@@ -2,9 +2,9 @@
 
 use crossdock_memory::{Buffer, BufferMut, Result};
 
-use crate::Checks;
 use crate::jobs::{JobArg, long_blocks};
-use crate::rows::CAST;
+use crate::rows::{CAST, CHECK_EQUAL};
+use crate::{Checks, Source};
 
 /// The types, in the order of `cast.cu`.
 macro_rules! number_types {
@@ -79,6 +79,16 @@ impl<'a> Checks<'a> {
             JobArg::Cells(cell, 1),
         ];
         self.push(&CAST, long_blocks(n.saturating_mul(16)), args)?;
+        Ok(cell)
+    }
+
+    /// Compares two lists of numbers. The returned cell has the index of the first number that
+    /// differs: -0 equals 0, and NaN equals nothing.
+    pub fn equal_numbers(&mut self, a: Source<'a>, b: Source<'a>, of: NumberType) -> Result<usize> {
+        let cell = self.cells(1);
+        let width = of.width_bytes();
+        let args = [a.arg(width), b.arg(width), JobArg::Value(of as u64), JobArg::Cells(cell, 1)];
+        self.push(&CHECK_EQUAL, long_blocks(a.len.saturating_mul(width)), args)?;
         Ok(cell)
     }
 }

@@ -90,6 +90,7 @@ kernels! {
         to: Write, before: Value
     ) [bits: Read, first: Value, len: Value];
     COPY_RANGES c"crossdock_copy_ranges" (from: Read, to: Write) [];
+    CHECK_EQUAL c"crossdock_check_equal" (a: Read, b: Read, type: Value, cell: Write) [];
     FILL_NULLS c"crossdock_fill_nulls" (
         from: Read, validity: Read, first: Value, word_0: Value, word_1: Value, word_2: Value,
         word_3: Value, to: Write, width: Value

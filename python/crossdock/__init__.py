@@ -2,7 +2,7 @@
 
     import crossdock as cd
 
-    table = cd.default_session().read_ipc("flights.arrow")
+    table = cd.read("flights.arrow")
     table["distance"].to_pyarrow()
 
 A session has a device, a memory budget and plugins. Tables and columns belong to a session. They implement
@@ -40,6 +40,7 @@ from . import _plugins as _plugins
 from . import _scan as _scan
 from ._fragments import Fragment
 from ._session import default_session, unpickle_on
+from ._table import concat, read, table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,8 +72,11 @@ __all__ = [
     "Writer",
     "__version__",
     "compat",
+    "concat",
     "cuda",
     "default_session",
+    "read",
+    "table",
     "unpickle_on",
 ]
 

@@ -1,4 +1,4 @@
-"""Converts the values of filters to literals."""
+"""Converts the values of filters and of fill_null to literals."""
 
 import datetime
 import decimal
@@ -11,8 +11,19 @@ _NUMPY_NS = _NS | {"D": 86_400 * 10**9, "W": 7 * 86_400 * 10**9, "h": 3_600 * 10
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
-def literal(value: Any) -> tuple[str, Any]:
-    """Returns the kind of a literal and its value."""
+def literal(value: Any, argument: str) -> tuple[str, Any]:
+    """Returns the kind of a literal and its value. The name of the argument appears in errors."""
+    try:
+        return _literal(value)
+    except _WrongValue as error:
+        raise UsageError(f"{argument}: {error}") from None
+
+
+class _WrongValue(Exception):
+    pass
+
+
+def _literal(value: Any) -> tuple[str, Any]:
     module = type(value).__module__.partition(".")[0]
     if module == "numpy" and hasattr(value, "dtype"):
         return _numpy(value)
@@ -43,11 +54,11 @@ def literal(value: Any) -> tuple[str, Any]:
     raise _wrong(value)
 
 
-def _wrong(value: Any) -> UsageError:
+def _wrong(value: Any) -> _WrongValue:
     if value is None:
-        return UsageError("filter: None is no value of a comparison, because nulls fulfil no comparison")
-    return UsageError(
-        "filter: expected a bool, a number, a string, bytes, or a date or time without a time zone, or a datetime,"
+        return _WrongValue("None is no value: a null fulfils no comparison, and does not replace nulls")
+    return _WrongValue(
+        "expected a bool, a number, a string, bytes, or a date or time without a time zone, or a datetime,"
         f" got {value!r} of type {type(value).__name__}"
     )
 
@@ -75,7 +86,7 @@ def _numpy(value: Any) -> tuple[str, Any]:
         item = value.item() if value.ndim == 0 else value
         if type(item).__module__.partition(".")[0] == "numpy":
             raise _wrong(value)
-        return literal(item)
+        return _literal(item)
     import numpy as np
 
     unit, count = np.datetime_data(value.dtype)
@@ -103,4 +114,4 @@ def _pyarrow(value: Any) -> tuple[str, Any]:
             return "duration", value.value * _NS[kind.unit]
         case "time32" | "time64":
             return "time", value.value * _NS[kind.unit]
-    return literal(value.as_py())
+    return _literal(value.as_py())

@@ -44,7 +44,7 @@ mod _native {
     #[pymodule_export]
     use crate::objects::shared::SharedTable;
     #[pymodule_export]
-    use crate::objects::table::Table;
+    use crate::objects::table::{Table, concatenate, table_of_columns};
     #[pymodule_export]
     use crate::objects::writer::Writer;
     #[pymodule_export]

@@ -11,7 +11,7 @@ use crate::decode_dictionary::keys_of;
 use crate::take::{Slot, Slots, Validity, byte_aligned_bits, expand_runs, merge_validity, take};
 
 /// A set of rows.
-pub(super) enum Mask {
+pub(crate) enum Mask {
     /// No row.
     None,
     /// All rows.
@@ -29,7 +29,7 @@ impl Mask {
 }
 
 /// The values that are not null.
-pub(super) fn valid(stream: &Stream, array: &DeviceArray) -> Result<Mask> {
+pub(crate) fn valid(stream: &Stream, array: &DeviceArray) -> Result<Mask> {
     matches(stream, array, &Comparison::NotNull)
 }
 

@@ -72,6 +72,13 @@ impl Decimal {
         Self { is_negative: n < 0, magnitude, scale }
     }
 
+    /// The nearest float.
+    pub(super) fn to_f64(self) -> f64 {
+        let sign = if self.is_negative { "-" } else { "" };
+        let text = format!("{sign}{}e{}", self.magnitude.digits(), -i64::from(self.scale));
+        text.parse().unwrap_or(f64::NAN)
+    }
+
     /// Parses a number in decimal notation, with an optional exponent. `None` if the text is not
     /// such a number, or has more digits than 256 bits can represent.
     pub fn parse(text: &str) -> Option<Self> {

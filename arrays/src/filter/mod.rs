@@ -6,6 +6,7 @@ mod exact;
 mod literal;
 mod parse;
 mod round;
+mod value;
 
 use crossdock_kernels::{Jobs, SelectedRows};
 use crossdock_memory::{Buffer, Error, Result, Stream};
@@ -13,10 +14,11 @@ use crossdock_memory::{Buffer, Error, Result, Stream};
 use crate::nulls::stream_on;
 use crate::take::{merge_validity, row_width, take_in_range};
 use crate::{DeviceArray, DeviceBatch};
-use compare::Mask;
+pub(crate) use compare::{Mask, valid};
 pub use comparison::{Comparison, Constant};
 pub use exact::Decimal;
 pub use literal::{Literal, Operator};
+pub(crate) use value::value_bytes;
 
 /// A comparison of a column, or of a field of nested structs.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,7 +80,7 @@ fn both(stream: &Stream, a: Mask, b: Mask, len: usize) -> Result<Mask> {
 }
 
 /// The rows whose bits are set.
-fn select(batch: &DeviceBatch, bits: &Buffer, stream: &Stream) -> Result<Option<DeviceBatch>> {
+pub(crate) fn select(batch: &DeviceBatch, bits: &Buffer, stream: &Stream) -> Result<Option<DeviceBatch>> {
     let rows = SelectedRows { bits, len: batch.len() };
     let selected = rows.count(stream)?;
     match selected.n {

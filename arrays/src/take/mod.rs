@@ -10,6 +10,7 @@ use crossdock_memory::{Buffer, Result, Stream};
 
 use crate::DeviceArray;
 use nested::Rows;
+pub(crate) use nested::sequence;
 pub use nested::{Gathered, InvalidLists, can_take, gather, row_width};
 pub(crate) use others::take_in_range;
 pub(crate) use plain::{from_plain, plain_type, to_plain};

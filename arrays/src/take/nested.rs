@@ -289,7 +289,7 @@ fn elements_of_fixed_size(
 }
 
 /// Returns `n` integers: 0, `step`, 2 * `step`, ...
-pub(super) fn sequence(stream: &Stream, n: usize, step: usize, width_bytes: usize) -> Result<Buffer> {
+pub(crate) fn sequence(stream: &Stream, n: usize, step: usize, width_bytes: usize) -> Result<Buffer> {
     let mut to = stream.memory().alloc(stream, n.saturating_mul(width_bytes))?;
     let mut checks = Checks::new();
     checks.sequence(0, step as u64, &mut to, Words { at: 0, len: n, width_bytes }, &[])?;

@@ -6,7 +6,7 @@ use arrow_schema::{DataType, Field, FieldRef};
 use crossdock_memory::{Buffer, Error, Result, Stream};
 
 use crate::DeviceArray;
-use crate::cast::cast;
+use crate::compute::cast;
 
 /// The field of a list whose elements are bytes.
 fn bytes() -> FieldRef {

@@ -3,12 +3,14 @@
 mod arrow;
 mod build;
 mod column;
+mod compute;
 mod conform;
 mod decode;
 mod device;
 mod files;
 mod pending;
 mod show;
+mod tensor;
 
 use arrow_schema::SchemaRef;
 use crossdock_arrays::DeviceBatch;
@@ -19,6 +21,7 @@ pub use column::{ColumnSlice, Native, Validity, Values};
 pub use files::IpcForm;
 pub use pending::PendingTable;
 pub use show::Shown;
+pub use tensor::TensorNulls;
 
 use crate::error::{Error, Result};
 use crate::place::move_batch;

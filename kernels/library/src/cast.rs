@@ -15,6 +15,13 @@ macro_rules! number_types {
             })* }
         }
 
+        fn first_difference(a: &[u8], b: &[u8], of: NumberType) -> Option<usize> {
+            match of { $(NumberType::$variant => {
+                let (a, b) = (a.as_chunks().0.iter(), b.as_chunks().0.iter());
+                a.zip(b).position(|(a, b)| !<$t as Number>::load(*a).equals(<$t as Number>::load(*b)))
+            })* }
+        }
+
         fn write_as(args: &Args<'_>, from: impl Iterator<Item = Any>, to: NumberType) -> Option<()> {
             match to { $(NumberType::$variant => {
                 let mut first_wrong = None;
@@ -49,11 +56,27 @@ pub(crate) fn run(args: Args<'_>) -> Option<()> {
     convert(&args, number_type(1)?, number_type(3)?)
 }
 
+pub(crate) fn check_equal(args: Args<'_>) -> Option<()> {
+    let of = *NumberType::ALL.get(args.index(2)?)?;
+    args.report_wrong(3, first_difference(args.read(0)?, args.read(1)?, of))
+}
+
 /// A number of any type.
 #[derive(Clone, Copy)]
 enum Any {
     Integer(i128),
     Float(f64),
+}
+
+impl Any {
+    /// Whether the numbers are equal: -0 equals 0, and NaN equals nothing.
+    fn equals(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Integer(a), Self::Integer(b)) => a == b,
+            (Self::Float(a), Self::Float(b)) => a == b,
+            _ => false,
+        }
+    }
 }
 
 /// The bits of a float of 2 bytes.

@@ -108,6 +108,7 @@ fn to_float(bytes: &[u8]) -> f64 {
         let bits = u64::from_le_bytes(*bytes);
         (*word, carry) = if is_negative { (!bits).overflowing_add(carry.into()) } else { (bits, false) };
     }
-    let value = words.iter().rev().fold(0.0, |value, word| value * 18_446_744_073_709_551_616.0 + *word as f64);
+    let value =
+        words.iter().rev().fold(0.0, |value, word| value * 18_446_744_073_709_551_616.0 + *word as f64);
     if is_negative { -value } else { value }
 }

@@ -9,9 +9,9 @@ use crossdock_memory::{Device, Error, Kernel, Result};
 use crossdock_plugin_api::abi;
 
 use crate::{
-    blocks, bools, cast, codes, compare, concatenate, fill_nulls, gather, images, indices, lanes, list_views, lists, map,
-    merge, null_count, numbers, offsets, parts, rescale, run_ends, select, shift, strings, take, unions, unique, unpack, utf8,
-    views, widen,
+    blocks, bools, cast, codes, compare, concatenate, fill_nulls, gather, images, indices, lanes, list_views,
+    lists, map, merge, null_count, numbers, offsets, parts, rescale, run_ends, select, shift, strings, take,
+    unions, unique, unpack, utf8, views, widen,
 };
 
 /// A kernel of the library.
@@ -54,6 +54,7 @@ library! {
     COMPARE_VIEWS => compare::views,
     CONCATENATE_BITS => concatenate::concatenate,
     COPY_RANGES => concatenate::copy,
+    CHECK_EQUAL => cast::check_equal,
     FILL_NULLS => fill_nulls::run,
     GATHER => gather::run,
     GATHER_BYTES => lists::gather_bytes,

@@ -159,15 +159,26 @@ fn export_error(error: crossdock::Error) -> PyErr {
     if rejects_data { unavailable(error.one_line()) } else { from_host(error) }
 }
 
-/// Returns the only batch of a column.
-fn only_batch(table: &HostTable) -> PyResult<Cow<'_, DeviceBatch>> {
+/// Returns the rows of a column as one batch, and whether they were copied for this.
+fn only_batch<'a>(
+    py: Python<'_>,
+    table: &'a HostTable,
+    copy: CopyPolicy,
+) -> PyResult<(Cow<'a, DeviceBatch>, bool)> {
     match table.batches() {
-        [batch] => Ok(Cow::Borrowed(batch)),
-        [] => table.empty_batch().map(Cow::Owned).or_raise(),
-        batches => Err(unavailable(format!(
-            "expected one chunk for a tensor, got {}: call combine_chunks(), or export one chunk with chunk(i)",
+        [batch] => Ok((Cow::Borrowed(batch), false)),
+        [] => table.empty_batch().map(|batch| (Cow::Owned(batch), false)).or_raise(),
+        batches if copy == CopyPolicy::Never => Err(unavailable(format!(
+            "the column has {} chunks, and a tensor of all of them needs a copy, which copy=False forbids: call \
+             combine_chunks(), or export one chunk with chunk(i)",
             batches.len()
         ))),
+        _ => {
+            let combined = reading(py, || table.combine())?.or_raise()?;
+            let batch = combined.batches().first().cloned();
+            let batch = batch.ok_or_else(|| raise(Kind::Plugin, "a combined table has no batch"))?;
+            Ok((Cow::Owned(batch), true))
+        }
     }
 }
 
@@ -177,7 +188,6 @@ fn only_batch(table: &HostTable) -> PyResult<Cow<'_, DeviceBatch>> {
 /// ExportError if the column is not a tensor, or cannot be exported as requested.
 pub fn tensor(py: Python<'_>, column: &Column, request: ExportRequest) -> PyResult<Managed> {
     let table = column.table()?;
-    let batch = only_batch(table)?;
     let from = crate::objects::table::device_of(table);
     let session = table.session();
     let request = if is_capturing(session, from, request.consumer) {
@@ -191,6 +201,7 @@ pub fn tensor(py: Python<'_>, column: &Column, request: ExportRequest) -> PyResu
     } else {
         request
     };
+    let (batch, is_combined) = only_batch(py, table, request.copy)?;
     if from != request.to {
         if request.copy == CopyPolicy::Never {
             let to = request.to;
@@ -203,7 +214,7 @@ pub fn tensor(py: Python<'_>, column: &Column, request: ExportRequest) -> PyResu
     }
     let may_share = request.form == Form::Versioned && request.copy != CopyPolicy::Always;
     let cached = match column.tensor_cache()?.tensor.get() {
-        Some(cached) if may_share => Managed::share(cached),
+        Some(cached) if may_share && !is_combined => Managed::share(cached),
         _ => None,
     };
     let tensor = match cached {
@@ -211,10 +222,13 @@ pub fn tensor(py: Python<'_>, column: &Column, request: ExportRequest) -> PyResu
         None => {
             // A zero-copy export takes less time than releasing the interpreter's lock.
             let is_cheap = may_share && batch.column(0).is_some_and(|values| is_plain(values, from));
-            let tensor = match is_cheap {
+            let mut tensor = match is_cheap {
                 true => export(column, session, &batch, from, request),
                 false => reading(py, || export(column, session, &batch, from, request))?,
             }?;
+            if is_combined {
+                tensor.set_copied();
+            }
             if may_share && !tensor.is_copied() { cache(column, tensor)? } else { tensor }
         }
     };

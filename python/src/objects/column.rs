@@ -6,11 +6,12 @@ use std::sync::Arc;
 use arrow_schema::{FieldRef, Schema};
 use crossdock::{Error, Parts, Table as HostTable};
 use crossdock_arrays::DeviceBatch;
+use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyIndexError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PySlice, PyTuple};
 
 use crate::arrow::export::{Exported, as_one_array, refuse_unknown};
 use crate::cuda;
@@ -20,6 +21,7 @@ use crate::dlpack::exchange_functions;
 use crate::dlpack::import_in_place::InPlace;
 use crate::dlpack::tensor::number_of;
 use crate::objects::column_state::ColumnState;
+use crate::objects::compute;
 use crate::objects::encoded::EncodedArray;
 use crate::objects::parts;
 use crate::objects::schema::Field;
@@ -170,6 +172,112 @@ impl Column {
     fn decode_dictionary(&self, py: Python<'_>) -> PyResult<Self> {
         let table = self.table()?;
         self.with(detached(py, || table.decode_dictionaries(&[0]))?)
+    }
+
+    /// Replaces the values by `int32` keys of a dictionary, which has each value once, in the order
+    /// of their first rows. Several chunks are combined first. A dictionary is returned as it is.
+    fn dictionary_encode(&self, py: Python<'_>) -> PyResult<Self> {
+        let table = self.table()?;
+        self.with(detached(py, || table.dictionary_encode(0))?)
+    }
+
+    /// Converts the values to another type, on the column's device. Nulls stay null, and
+    /// dictionaries are decoded.
+    ///
+    /// type: a name such as "float32" or "timestamp[ms]", an Arrow type, or a dtype of NumPy.
+    /// safe: True: a value that the type cannot represent is an error that names the row; floats
+    /// are rounded to narrower floats. False: integers lose their upper bits, and floats and times
+    /// are truncated towards 0.
+    #[pyo3(signature = (r#type, *, safe=true))]
+    fn cast(&self, py: Python<'_>, r#type: &Bound<'_, PyAny>, safe: bool) -> PyResult<Self> {
+        let (table, to) = (self.table()?, compute::data_type(r#type)?);
+        self.with(detached(py, || table.cast(0, &to, compute::mode(safe)))?)
+    }
+
+    /// Replaces nulls by a value of the column's type, on the column's device.
+    fn fill_null(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let (table, value) = (self.table()?, compute::literal(value)?);
+        self.with(detached(py, || table.fill_null(0, &value))?)
+    }
+
+    /// Returns a column of booleans, which are true for each null.
+    fn is_null(&self, py: Python<'_>) -> PyResult<Self> {
+        let table = self.table()?;
+        self.with(detached(py, || table.null_mask(0))?)
+    }
+
+    /// Returns the values whose boolean in `mask` is true; a null selects no value.
+    ///
+    /// mask: a column, an Arrow array, a tensor or a sequence of booleans.
+    fn filter(&self, py: Python<'_>, mask: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let table = self.table()?;
+        let mask = compute::rows_argument(self.shared()?, mask, compute::Rows::Mask)?;
+        self.with(detached(py, || table.filter(&mask))?)
+    }
+
+    /// Returns the values at `indices`, in that order, on the column's device. The value of a null
+    /// index is null. Several chunks are combined first.
+    ///
+    /// indices: a column, an Arrow array, a tensor or a sequence of integers.
+    fn take(&self, py: Python<'_>, indices: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let table = self.table()?;
+        let indices = compute::rows_argument(self.shared()?, indices, compute::Rows::Indices)?;
+        self.with(detached(py, || table.take(&indices))?)
+    }
+
+    /// Returns a column without nulls that exports as a tensor. Several chunks are combined first.
+    ///
+    /// Numbers and booleans stay, dates and times become integers, dictionaries become their keys,
+    /// and lists of equal length become dimensions.
+    ///
+    /// nulls: "error"; "mask": returns (column, mask), where nulls are 0 and the mask, a column of
+    /// booleans, is true for each null; or the value that replaces nulls: a number, or a value of
+    /// the column's type.
+    #[pyo3(signature = (nulls=None))]
+    fn to_tensor<'py>(
+        &self,
+        py: Python<'py>,
+        nulls: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let nulls = compute::tensor_nulls(nulls)?;
+        let table = self.table()?;
+        let (tensor, mask) = detached(py, || table.to_tensor(&nulls))?;
+        let tensor = self.with(tensor)?;
+        match mask {
+            Some(mask) => (tensor, self.with(mask)?).into_bound_py_any(py),
+            None => tensor.into_bound_py_any(py),
+        }
+    }
+
+    /// Returns a NumPy array in host memory. Numbers and booleans without nulls are zero-copy on
+    /// the cpu, and read-only; dates and times become `datetime64` and `timedelta64`, with NaT for
+    /// nulls. Other columns are converted by pyarrow.
+    fn to_numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let _call = begin(slf.py());
+        slf.py().import("crossdock._rows")?.call_method1("to_numpy", (slf,))
+    }
+
+    /// Returns the values as a list of Python objects. Needs pyarrow.
+    fn to_pylist<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        Self::to_pyarrow(slf)?.call_method0("to_pylist")
+    }
+
+    /// The value of a row, which may be negative, as a Python object (needs pyarrow); or the rows
+    /// of a slice as a column.
+    fn __getitem__<'py>(slf: &Bound<'py, Self>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let (py, column) = (slf.py(), slf.get());
+        let table = column.table()?;
+        if let Ok(slice) = key.cast::<PySlice>() {
+            return column.with(compute::sliced(py, column.shared()?, table, slice)?)?.into_bound_py_any(py);
+        }
+        let row = compute::row_index(key.extract()?, table.rows())?;
+        let one = Bound::new(py, column.with(rows_of_slice(table, row, Some(1))?)?)?;
+        Self::to_pylist(&one)?.get_item(0)
+    }
+
+    /// The values as Python objects. Needs pyarrow.
+    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("crossdock._rows")?.call_method1("values", (slf,))
     }
 
     /// Encodes the values with the session's plugins, and returns an EncodedArray. Several chunks

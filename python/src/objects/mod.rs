@@ -3,6 +3,7 @@
 pub mod bytes;
 pub mod column;
 pub mod column_state;
+pub mod compute;
 pub mod device;
 pub mod encoded;
 pub mod files;

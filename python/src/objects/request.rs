@@ -55,7 +55,7 @@ fn column_name(item: &Bound<'_, PyAny>) -> PyResult<Option<ColumnName>> {
 }
 
 /// Converts a list of comparisons (column, operator, value).
-fn filter(argument: &Bound<'_, PyAny>) -> PyResult<Vec<Predicate>> {
+pub fn filter(argument: &Bound<'_, PyAny>) -> PyResult<Vec<Predicate>> {
     let wrong = |item: &Bound<'_, PyAny>| {
         let item = item.repr().map_or_else(|_| "?".into(), |text| text.to_string());
         usage(format!(
@@ -73,13 +73,13 @@ fn filter(argument: &Bound<'_, PyAny>) -> PyResult<Vec<Predicate>> {
         let (column, operator, value) = parts.map_err(|_| wrong(&item))?;
         let column = column_name(&column)?.ok_or_else(|| wrong(&item))?;
         let operator = Operator::from_symbol(&operator).ok_or_else(|| wrong(&item))?;
-        Ok(Predicate { column, operator, literal: literal(&convert.call1((value,))?)? })
+        Ok(Predicate { column, operator, literal: literal(&convert.call1((value, "filter"))?)? })
     };
     argument.try_iter().map_err(|_| wrong(argument))?.map(predicate).collect()
 }
 
 /// Converts the result of `crossdock._filter.literal`.
-fn literal(converted: &Bound<'_, PyAny>) -> PyResult<Literal> {
+pub fn literal(converted: &Bound<'_, PyAny>) -> PyResult<Literal> {
     let (kind, value): (String, Bound<'_, PyAny>) = converted.extract()?;
     Ok(match kind.as_str() {
         "bool" => Literal::Bool(value.extract()?),
@@ -87,7 +87,7 @@ fn literal(converted: &Bound<'_, PyAny>) -> PyResult<Literal> {
             let text: String = value.extract()?;
             let number = Decimal::parse(&text);
             Literal::Decimal(number.ok_or_else(|| {
-                usage(format!("filter: the number {text} has more digits than a decimal of 256 bits"))
+                usage(format!("the number {text} has more digits than a decimal of 256 bits"))
             })?)
         }
         "float" => Literal::Float(value.extract()?),

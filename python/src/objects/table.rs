@@ -4,19 +4,20 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, SchemaRef};
 use crossdock::{Parts, PendingTable, Table as HostTable};
-use crossdock_arrays::DeviceBatch;
 use crossdock_plugin_api::Device;
+use pyo3::IntoPyObjectExt;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyIterator, PyList, PySlice, PyTuple};
 
 use crate::arrow::export::{Exported, as_one_array, refuse_unknown};
 use crate::objects::column::Column;
+use crate::objects::compute;
 use crate::objects::parts;
 use crate::objects::schema::{Schema, index_of};
 use crate::objects::session::Shared;
 use crate::objects::shared::{self, SharedTable};
-use crate::runtime::errors::{KeepException, OrRaise};
+use crate::runtime::errors::{KeepException, OrRaise, usage};
 use crate::runtime::path::FsPath;
 use crate::runtime::process::{ProcessLocal, begin};
 use crate::runtime::work::{detached, reading};
@@ -39,7 +40,7 @@ enum Rows {
 
 /// Returns the device of a table, which is the session's device if the table has no batches.
 pub fn device_of(table: &HostTable) -> Device {
-    table.batches().first().map_or(table.session().device(), |batch| batch.device())
+    table.device()
 }
 
 /// Returns `length` rows from `offset` on; `None`: all of them.
@@ -49,18 +50,8 @@ pub fn rows_of_slice(table: &HostTable, offset: u64, length: Option<u64>) -> PyR
 
 /// Concatenates the batches into one batch with offset 0, on the table's device.
 pub fn combined(py: Python<'_>, table: &HostTable) -> PyResult<HostTable> {
-    if table.batches().len() < 2 {
-        return compacted(py, table);
-    }
-    let session = table.session();
-    // A table that was built from batches of other tables may be on several devices.
-    let table = detached(py, || table.move_to(device_of(table)))?;
-    let one = reading(py, || {
-        // If only one of the batches has rows, `concatenate` returns this batch, which may have an
-        // offset.
-        DeviceBatch::concatenate(table.batches(), session.stream())?.without_offsets(session.stream())
-    })?;
-    HostTable::from_batches(session, table.schema().clone(), vec![one.or_raise()?]).or_raise()
+    // If only one of the batches has rows, the result is this batch, which may have an offset.
+    compacted(py, &detached(py, || table.combine())?)
 }
 
 /// Returns the same batches with offset 0. Batches with another offset are copied on their device.
@@ -226,9 +217,93 @@ impl Table {
         Ok(self.table()?.rows() as usize)
     }
 
-    /// The column with a name or an index.
-    fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Column> {
-        self.column_at(index_of(self.host_schema()?, key)?)
+    /// The column with a name or an index; with a list of these, a table of these columns; with a
+    /// slice, a table of these rows.
+    fn __getitem__<'py>(slf: &Bound<'py, Self>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let (py, table) = (slf.py(), slf.get());
+        if let Ok(slice) = key.cast::<PySlice>() {
+            let rows = compute::sliced(py, table.shared()?, table.table()?, slice)?;
+            return table.with(rows)?.into_bound_py_any(py);
+        }
+        if let Ok(keys) = key.cast::<PyList>() {
+            return table.select(keys.iter().collect())?.into_bound_py_any(py);
+        }
+        table.column_at(index_of(table.host_schema()?, key)?)?.into_bound_py_any(py)
+    }
+
+    /// The columns, in order.
+    fn __iter__(&self, py: Python<'_>) -> PyResult<Py<PyIterator>> {
+        Ok(self.columns()?.into_bound_py_any(py)?.try_iter()?.unbind())
+    }
+
+    /// Returns the first `n` rows. Zero-copy.
+    #[pyo3(signature = (n=5))]
+    fn head(&self, n: u64) -> PyResult<Self> {
+        self.with(rows_of_slice(self.table()?, 0, Some(n))?)
+    }
+
+    /// Returns rows, on the table's device.
+    ///
+    /// condition: booleans, one for each row, of which a null selects no row: a column, an Arrow
+    /// array, a tensor or a sequence. Or a list of comparisons (column, operator, value), as the
+    /// argument `filter` of `Session.scan`.
+    fn filter(&self, py: Python<'_>, condition: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let table = self.table()?;
+        let comparisons = condition.cast::<PyList>().ok();
+        let is_mask =
+            comparisons.is_none_or(|list| list.iter().any(|item| !item.is_instance_of::<PyTuple>()));
+        if is_mask {
+            let mask = compute::rows_argument(self.shared()?, condition, compute::Rows::Mask)?;
+            return self.with(detached(py, || table.filter(&mask))?);
+        }
+        let predicates = crate::objects::request::filter(condition)?;
+        self.with(detached(py, || table.filter_by(&predicates))?)
+    }
+
+    /// Returns the rows at `indices`, in that order, on the table's device. The row of a null index
+    /// is null. Several batches are combined first.
+    ///
+    /// indices: a column, an Arrow array, a tensor or a sequence of integers.
+    fn take(&self, py: Python<'_>, indices: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let table = self.table()?;
+        let indices = compute::rows_argument(self.shared()?, indices, compute::Rows::Indices)?;
+        self.with(detached(py, || table.take(&indices))?)
+    }
+
+    /// Converts columns to other types, as `Column.cast` does.
+    ///
+    /// types: a dict from names or indices of columns to types.
+    #[pyo3(signature = (types, *, safe=true))]
+    fn cast(&self, py: Python<'_>, types: &Bound<'_, PyDict>, safe: bool) -> PyResult<Self> {
+        let mut table = self.table()?.clone();
+        for (key, to) in types {
+            let (index, to) = (index_of(table.schema(), &key)?, compute::data_type(&to)?);
+            table = detached(py, || table.cast(index, &to, compute::mode(safe)))?;
+        }
+        self.with(table)
+    }
+
+    /// Replaces the nulls of columns, as `Column.fill_null` does.
+    ///
+    /// values: a dict from names or indices of columns to values of their types.
+    fn fill_null(&self, py: Python<'_>, values: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let mut table = self.table()?.clone();
+        for (key, value) in values {
+            let (index, value) = (index_of(table.schema(), &key)?, compute::literal(&value)?);
+            table = detached(py, || table.fill_null(index, &value))?;
+        }
+        self.with(table)
+    }
+
+    /// Returns a `pandas.DataFrame`. Needs pyarrow and pandas.
+    ///
+    /// options: arguments of `pyarrow.Table.to_pandas`.
+    #[pyo3(signature = (**options))]
+    fn to_pandas<'py>(
+        slf: &Bound<'py, Self>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::to_pyarrow(slf)?.call_method("to_pandas", (), options)
     }
 
     /// All columns, in order.
@@ -467,4 +542,26 @@ impl Table {
     fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
         crate::objects::show::html(py, self.table()?)
     }
+}
+
+/// Concatenates the rows of tables.
+#[pyfunction]
+pub fn concatenate(py: Python<'_>, tables: Vec<Bound<'_, Table>>) -> PyResult<Table> {
+    let all = tables.iter().map(|table| table.get().table().cloned()).collect::<PyResult<Vec<_>>>()?;
+    let Some(first) = tables.first() else {
+        return Err(usage("concat: expected at least one table, got none"));
+    };
+    first.get().with(detached(py, || HostTable::concatenate(&all))?)
+}
+
+/// Combines columns of equal length into a table.
+#[pyfunction]
+pub fn table_of_columns(py: Python<'_>, columns: Vec<(String, Bound<'_, Column>)>) -> PyResult<Table> {
+    let all = columns.iter().map(|(name, column)| Ok((name.clone(), column.get().table()?.clone())));
+    let all = all.collect::<PyResult<Vec<_>>>()?;
+    let Some((_, first)) = columns.first() else {
+        return Err(usage("table: expected at least one column, got none"));
+    };
+    let table = detached(py, || HostTable::from_column_tables(&all))?;
+    Ok(Table::new(table, first.get().shared()?.clone()))
 }

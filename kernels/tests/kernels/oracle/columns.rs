@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crossdock_kernels::{ByteValues, Checks, Jobs, Offsets, Rescale, Source, slots_for};
+use crossdock_kernels::{ByteValues, Checks, Jobs, NumberType, Offsets, Rescale, Source, slots_for};
 use crossdock_memory::Buffer;
 
 use super::Case;
@@ -28,6 +28,45 @@ pub fn fill_nulls(case: &Case<'_>) {
             .copied()
             .collect();
         case.expect(target, &expected, &format!("width {width}"));
+    }
+}
+
+/// Compares equal lists, lists with one other number, and special floats.
+pub fn check_equal(case: &Case<'_>) {
+    for of in NumberType::ALL {
+        let width = of.width_bytes();
+        // Small integers are neither NaN nor -0 as floats.
+        let bytes: Vec<u8> =
+            (0..case.n).flat_map(|i| (i as u64 % 100).to_le_bytes()[..width].to_vec()).collect();
+        let mut other = bytes.clone();
+        let wrong = (case.n > 0 && case.below(3) > 0).then(|| case.below(case.n));
+        if let Some(i) = wrong {
+            other[i * width] ^= 1 << 6;
+        }
+        let (a, b) = (case.buffer(&bytes), case.buffer(&other));
+        let source = |buffer| Source { buffer: Some(buffer), at: 0, len: case.n };
+        let mut checks = Checks::new();
+        let cell = checks.equal_numbers(source(&a), source(&b), *of).unwrap();
+        let first = checks.run(case.s).unwrap().first_wrong(cell);
+        assert_eq!(first, wrong.map(|i| i as u64), "{}: {}", of.name(), case.n);
+    }
+    let floats = |of: NumberType, sign: u8, high: u8| {
+        let mut bytes = vec![0; of.width_bytes()];
+        if let Some(last) = bytes.last_mut() {
+            *last = sign | high;
+        }
+        case.buffer(&bytes)
+    };
+    for of in [NumberType::Float16, NumberType::Float32, NumberType::Float64] {
+        for (a, b, expected) in [
+            (floats(of, 0, 0), floats(of, 0x80, 0), None),
+            (floats(of, 0, 0x7f), floats(of, 0, 0x7f), (of == NumberType::Float16).then_some(0)),
+        ] {
+            let source = |buffer| Source { buffer: Some(buffer), at: 0, len: 1 };
+            let mut checks = Checks::new();
+            let cell = checks.equal_numbers(source(&a), source(&b), of).unwrap();
+            assert_eq!(checks.run(case.s).unwrap().first_wrong(cell), expected, "{}", of.name());
+        }
     }
 }
 
@@ -149,8 +188,7 @@ pub fn unique(case: &Case<'_>) {
         };
         let (mut table, mut slots) = (filled(slots_for(n).unwrap() * 4), filled(n * 4));
         let mut checks = Checks::new();
-        let cell =
-            checks.find_equal(of, Some((&bits, first)), case.word(), &mut table, &mut slots).unwrap();
+        let cell = checks.find_equal(of, Some((&bits, first)), case.word(), &mut table, &mut slots).unwrap();
         assert_eq!(checks.run(case.s).unwrap().first_wrong(cell), None);
         let (table, slots) = (table.freeze(case.s).unwrap(), slots.freeze(case.s).unwrap());
         let mut marks = case.target(n.div_ceil(8));

@@ -84,6 +84,7 @@ const ORACLES: &[(&str, Oracle)] = &[
     ("crossdock_take", decode::take),
     ("crossdock_expand_runs", decode::expand_runs),
     ("crossdock_fill_nulls", columns::fill_nulls),
+    ("crossdock_check_equal", columns::check_equal),
     ("crossdock_rescale", columns::rescale),
     ("crossdock_decimal_to_float", columns::decimal_to_float),
     ("crossdock_find_equal", columns::unique),

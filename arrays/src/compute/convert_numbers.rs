@@ -80,7 +80,7 @@ fn as_type(array: &DeviceArray, to: &DataType, stream: &Stream) -> Result<Device
     DeviceArray::try_new(to.clone(), len, 0, nulls, vec![validity, values], Vec::new(), None)
 }
 
-fn number_type(data_type: &DataType) -> Option<NumberType> {
+pub(super) fn number_type(data_type: &DataType) -> Option<NumberType> {
     Some(match data_type {
         DataType::Int8 => NumberType::Int8,
         DataType::Int16 => NumberType::Int16,

@@ -1,0 +1,56 @@
+//! Operations on columns, on any device: takes and filters rows, fills nulls, casts, and encodes
+//! dictionaries.
+
+mod cast;
+mod convert_numbers;
+mod dictionary_encode;
+mod fill_null;
+mod filter_rows;
+mod fixed_size;
+mod take_rows;
+mod texts;
+mod units;
+
+pub use cast::{CastMode, cast_values};
+pub use convert_numbers::{can_cast, cast};
+pub use dictionary_encode::dictionary_encode;
+pub use fill_null::{fill_null, null_mask};
+pub use filter_rows::{filter_rows, first_true};
+pub use fixed_size::lists_of_fixed_size;
+pub use take_rows::RowIndices;
+
+use std::sync::Arc;
+
+use arrow_schema::{Field, Schema};
+use crossdock_memory::{Buffer, Result, Stream};
+
+use crate::take::{Validity, byte_aligned_bits};
+use crate::{DeviceArray, DeviceBatch};
+
+/// The values of `array` with another validity: `bits` from bit 0 on, or no nulls. The offset of
+/// the array must be 0.
+fn with_validity(array: &DeviceArray, bits: Option<Buffer>) -> Result<DeviceArray> {
+    let nulls = if bits.is_none() { Some(0) } else { None };
+    let buffers = std::iter::once(bits).chain(array.buffers().iter().skip(1).cloned()).collect();
+    let (children, dictionary) = (array.children().to_vec(), array.dictionary().cloned());
+    DeviceArray::try_new(
+        array.data_type().clone(),
+        array.len(),
+        array.offset(),
+        nulls,
+        buffers,
+        children,
+        dictionary,
+    )
+}
+
+/// A batch of one column.
+fn batch_of(array: &DeviceArray) -> Result<DeviceBatch> {
+    let schema = Schema::new(vec![Field::new("", array.data_type().clone(), true)]);
+    DeviceBatch::try_new(Arc::new(schema), array.len(), vec![array.clone()])
+}
+
+/// The bitmap of a validity, from bit 0 on.
+fn aligned(stream: &Stream, validity: Option<Validity>, len: usize) -> Result<Option<Buffer>> {
+    validity.map(|(bits, first)| byte_aligned_bits(stream, &bits, first, len)).transpose()
+}

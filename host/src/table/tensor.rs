@@ -1,0 +1,122 @@
+//! Columns of any type as tensors.
+
+use arrow_schema::DataType;
+use crossdock_arrays::CastMode;
+use crossdock_arrays::filter::{Decimal, Literal};
+
+use super::Table;
+use crate::error::{Error, Result};
+
+/// What [`Table::to_tensor`] does with nulls.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TensorNulls {
+    /// A null is an error.
+    Error,
+    /// Nulls become 0, and the result has a mask.
+    Mask,
+    /// Nulls become this value: a number, or a value of the column's type.
+    Value(Literal),
+}
+
+impl Table {
+    /// Converts the only column to one batch without nulls that exports as a tensor: numbers and
+    /// booleans stay, dates and times become integers, dictionaries become their keys, and lists of
+    /// equal length become lists of fixed size. Also returns a column of booleans that are true for
+    /// each null, if it is requested.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if there is another number of columns, if the type is no tensor, or if
+    /// there is a null that is not replaced.
+    pub fn to_tensor(&self, nulls: &TensorNulls) -> Result<(Table, Option<Table>)> {
+        match self.schema().fields().len() {
+            1 => tensor(self, nulls),
+            n => Err(Error::usage(format!("expected one column, got {n}"))),
+        }
+    }
+}
+
+fn tensor(column: &Table, nulls: &TensorNulls) -> Result<(Table, Option<Table>)> {
+    let column = column.combine()?;
+    let field = column.schema().fields().first().ok_or_else(|| Error::usage("a column without a field"))?;
+    let name = field.name();
+    let mask = column.null_mask(0)?;
+    let first_null = mask.first_true()?;
+    let column = match nulls {
+        // A value such as a date is a value of the column's own type.
+        TensorNulls::Value(value) if !is_number(value) && first_null.is_some() => {
+            column.fill_null(0, value)?
+        }
+        _ => column.clone(),
+    };
+    let numbers = numbers(&column, name)?;
+    let is_nested = numbers.schema().fields().first().is_some_and(|field| field.data_type().is_nested());
+    let filled = match (nulls, first_null) {
+        (_, None) if is_nested => numbers,
+        (_, None) => numbers.fill_null(0, &zero(&numbers))?,
+        (TensorNulls::Error, Some(row)) => {
+            return Err(Error::usage(format!(
+                "column '{name}', row {row}: a tensor has no nulls: pass nulls=\"mask\", or a value that replaces nulls"
+            )));
+        }
+        (_, Some(row)) if is_nested => {
+            return Err(Error::usage(format!(
+                "column '{name}', row {row}: a null list has no elements for a tensor: drop the row with filter"
+            )));
+        }
+        (TensorNulls::Value(value), Some(_)) if is_number(value) => numbers.fill_null(0, value)?,
+        (TensorNulls::Mask | TensorNulls::Value(_), Some(_)) => numbers.fill_null(0, &zero(&numbers))?,
+    };
+    Ok((filled, matches!(nulls, TensorNulls::Mask).then_some(mask)))
+}
+
+fn is_number(value: &Literal) -> bool {
+    matches!(value, Literal::Bool(_) | Literal::Decimal(_) | Literal::Float(_))
+}
+
+/// The value of a null that is marked in the mask.
+fn zero(column: &Table) -> Literal {
+    match column.schema().fields().first().map(|field| field.data_type()) {
+        Some(DataType::Boolean) => Literal::Bool(false),
+        _ => Literal::Decimal(Decimal::from(0)),
+    }
+}
+
+/// Converts the values to numbers or booleans that a tensor can have, without regard to nulls.
+fn numbers(column: &Table, name: &str) -> Result<Table> {
+    use DataType::{
+        Date32, Date64, Decimal32, Decimal64, Decimal128, Decimal256, Dictionary, Duration, FixedSizeList,
+        LargeList, List, RunEndEncoded, Time32, Time64, Timestamp,
+    };
+    let Some(field) = column.schema().fields().first() else { return Ok(column.clone()) };
+    let unsupported = |advice: &str| {
+        let data_type = crossdock_arrays::type_name(field.data_type());
+        Err(Error::usage(format!("column '{name}' of type {data_type} is no tensor: {advice}")))
+    };
+    match field.data_type() {
+        DataType::Boolean => Ok(column.clone()),
+        of if of.is_numeric()
+            && !matches!(of, Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..)) =>
+        {
+            Ok(column.clone())
+        }
+        Date32 | Time32(_) => column.cast(0, &DataType::Int32, CastMode::Safe),
+        Date64 | Time64(_) | Timestamp(..) | Duration(_) => column.cast(0, &DataType::Int64, CastMode::Safe),
+        Dictionary(..) => column.dictionary_keys(0),
+        RunEndEncoded(_, values) => {
+            let expanded = column.cast(0, values.data_type(), CastMode::Safe)?;
+            numbers(&expanded, name)
+        }
+        List(_) | LargeList(_) => column.lists_of_fixed_size(0),
+        FixedSizeList(..) => Ok(column.clone()),
+        Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..) => {
+            unsupported("cast(\"float64\") gives the nearest floats")
+        }
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
+            unsupported("dictionary_encode().to_tensor() gives a number for each text")
+        }
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
+            unsupported("dictionary_encode().to_tensor() gives a number for each value")
+        }
+        _ => unsupported("a tensor has numbers or booleans; choose a field of a struct, or leave it out"),
+    }
+}
