@@ -38,14 +38,20 @@ pub fn dictionary_encode(array: &DeviceArray, stream: &Stream) -> Result<DeviceA
         sized = texts::to_offsets(&sized, stream)?;
     }
     let slots;
-    let values = match Slot::of(sized.data_type()) {
-        Some(slot) => {
+    let values = match (sized.data_type(), Slot::of(sized.data_type())) {
+        (DataType::FixedSizeBinary(size), _) => {
+            let size = usize::try_from(*size).unwrap_or(0);
+            let buffer = sized.buffers().get(1).and_then(Option::as_ref);
+            let data = Source { buffer, at: sized.offset() * size, len: len * size };
+            ByteValues::FixedSize { size, len, data }
+        }
+        (_, Some(slot)) => {
             slots = Slots::of(stream, &sized, slot)?;
             let Source { buffer, at, .. } = slots.source();
             let size = slots.width;
             ByteValues::FixedSize { size, len, data: Source { buffer, at, len: len * size } }
         }
-        None => offset_values(&sized)?,
+        _ => offset_values(&sized)?,
     };
     let (rows, codes) = distinct(values, &sized, stream)?;
     let dictionary = match &rows {

@@ -18,6 +18,9 @@ use crate::{DeviceArray, DeviceBatch};
 /// Returns an error if `value` is no value of the type, or if the type is nested.
 pub fn fill_null(array: &DeviceArray, value: &Literal, stream: &Stream) -> Result<DeviceArray> {
     let stream = &stream_on(array.device(), stream)?;
+    let mut array = array.clone();
+    array.resolve_sizes(stream)?;
+    let array = &array;
     match array.data_type() {
         DataType::RunEndEncoded(..) => {
             let [ends, values] = array.children() else {

@@ -62,9 +62,8 @@ pub unsafe fn get(slf: &Bound<'_, Column>, view: *mut ffi::Py_buffer, flags: c_i
             "the column is on {device}, and the buffer protocol needs host memory: use .to(\"cpu\") first"
         )));
     }
-    let has_one_chunk = column.table()?.batches().len() < 2;
-    let copy = if has_one_chunk { CopyPolicy::Never } else { CopyPolicy::Needed };
-    let request = ExportRequest { form: Form::Versioned, copy, to: device, consumer: None };
+    let request =
+        ExportRequest { form: Form::Versioned, copy: CopyPolicy::Never, to: device, consumer: None };
     let exported = tensor(slf.py(), column, request)?;
     let unsupported = || unavailable("the column's type has no format in the buffer protocol");
     let description = exported.tensor().ok_or_else(unsupported)?;

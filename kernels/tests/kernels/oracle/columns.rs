@@ -152,7 +152,7 @@ pub fn decimal_to_float(case: &Case<'_>) {
 /// Numbers the distinct values of strings and of values of a fixed size, in order of their first
 /// rows.
 pub fn unique(case: &Case<'_>) {
-    let n = case.n.min(20_000);
+    let n = case.n.min(3_000);
     for width in [0, 4, 8] {
         let first = case.below(9);
         let validity = case.bytes((first + n).div_ceil(8));
