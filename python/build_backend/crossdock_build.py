@@ -1,5 +1,5 @@
-"""Builds the wheel from maturin's metadata and one Cargo build of the extension module and the plugins, which
-share crates. maturin itself would build the module separately from the plugins.
+"""Builds the wheel from maturin's metadata and one Cargo build of the extension module, the plugins and the
+command, which share crates. maturin itself would build the module separately from the plugins.
 
 Settings (`pip install ./python --config-settings KEY=VALUE`):
 
@@ -28,6 +28,8 @@ ROOT = PYTHON.parent
 PLUGINS = "crossdock/plugins/"
 MODULE_CRATE = "crossdock-python"
 MODULE = "crossdock/_native.abi3.so"
+COMMAND_CRATE = "crossdock-cli"
+COMMAND = "crossdock/bin/crossdock"
 
 get_requires_for_build_wheel = maturin.get_requires_for_build_wheel
 prepare_metadata_for_build_wheel = maturin.prepare_metadata_for_build_wheel
@@ -44,15 +46,17 @@ def prepare_metadata_for_build_editable(metadata_directory, config_settings=None
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    """Builds a wheel with the plugins in crossdock/plugins/, and returns its file name."""
+    """Builds a wheel with the plugins in crossdock/plugins/ and the command in crossdock/bin/, and returns its file
+    name."""
     profile = _profile(config_settings)
     with tempfile.TemporaryDirectory() as folder:
-        module, *plugins = [_stripped(library, folder) for library in _build_libraries(profile)]
+        module, command, *plugins = [_stripped(file, folder) for file in _build(profile)]
         members = {path.relative_to(PYTHON).as_posix(): path.read_bytes() for path in _sources()}
         members[MODULE] = module.read_bytes()
+        members[COMMAND] = command.read_bytes()
         members |= {PLUGINS + plugin.name: plugin.read_bytes() for plugin in plugins}
         info, metadata = _metadata(folder, config_settings)
-        tag = _tag(metadata[f"{info}/WHEEL"].decode(), [module, *plugins])
+        tag = _tag(metadata[f"{info}/WHEEL"].decode(), [module, command, *plugins])
         wheel = metadata[f"{info}/WHEEL"].decode()
         metadata[f"{info}/WHEEL"] = re.sub("^Tag: .*$", f"Tag: {tag}", wheel, flags=re.MULTILINE).encode()
         name = f"{info.removesuffix('.dist-info')}-{tag}.whl"
@@ -100,14 +104,15 @@ def _run(command, **options):
         raise RuntimeError(f"cannot find {command[0]}: the build needs Rust's cargo on the PATH") from error
 
 
-def _build_libraries(profile):
-    """Builds the libraries, and returns their paths: first the module's, then the plugins'."""
+def _build(profile):
+    """Builds the libraries and the command, and returns their paths: the module, the command, the plugins."""
     command = [_cargo(), "metadata", "--no-deps", "--format-version", "1"]
     metadata = json.loads(_run(command, cwd=ROOT, stdout=subprocess.PIPE).stdout)
     packages = {
         package["id"]: package["name"]
         for package in metadata["packages"]
-        if any("cdylib" in target["kind"] for target in package["targets"])
+        if package["name"] == COMMAND_CRATE
+        or any("cdylib" in target["kind"] for target in package["targets"])
         and (package["name"] == MODULE_CRATE or pathlib.Path(package["manifest_path"]).is_relative_to(ROOT / "plugins"))
     }
     selection = [flag for name in packages.values() for flag in ("-p", name)]
@@ -115,13 +120,17 @@ def _build_libraries(profile):
     output = _run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout
     libraries = {}
     for message in map(json.loads, output.splitlines()):
-        is_artifact = message["reason"] == "compiler-artifact" and message["package_id"] in packages
-        if is_artifact and "cdylib" in message["target"]["kind"]:
+        if message["reason"] != "compiler-artifact" or message["package_id"] not in packages:
+            continue
+        name = packages[message["package_id"]]
+        if "cdylib" in message["target"]["kind"]:
             (library,) = (path for path in message["filenames"] if path.endswith(".so"))
-            libraries[packages[message["package_id"]]] = pathlib.Path(library)
-    if len(libraries) != len(packages) or MODULE_CRATE not in libraries:
-        raise RuntimeError(f"expected one library for each of {sorted(packages.values())}, got {libraries}")
-    return [libraries.pop(MODULE_CRATE), *sorted(libraries.values())]
+            libraries[name] = pathlib.Path(library)
+        elif name == COMMAND_CRATE and message["executable"]:
+            libraries[name] = pathlib.Path(message["executable"])
+    if len(libraries) != len(packages) or not {MODULE_CRATE, COMMAND_CRATE} <= libraries.keys():
+        raise RuntimeError(f"expected one file for each of {sorted(packages.values())}, got {libraries}")
+    return [libraries.pop(MODULE_CRATE), libraries.pop(COMMAND_CRATE), *sorted(libraries.values())]
 
 
 def _sources():
@@ -167,8 +176,8 @@ def _write(to, members, record):
     lines.writerow([record, "", ""])
     with zipfile.ZipFile(to, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in {**members, record: rows.getvalue().encode()}.items():
-            # Constant times make the wheel reproducible. Only libraries are executable.
+            # Constant times make the wheel reproducible.
             entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = (0o755 if name.endswith(".so") else 0o644) << 16
+            entry.external_attr = (0o755 if name.endswith(".so") or name == COMMAND else 0o644) << 16
             archive.writestr(entry, content)

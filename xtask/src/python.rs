@@ -14,6 +14,10 @@ const PACKAGE: &str = "crossdock";
 /// The file name of the extension module, which uses Python's stable ABI.
 const MODULE: &str = "_native.abi3.so";
 const PLUGINS: &str = "plugins";
+/// The folder of the crate of the command, its file, and the folder of the file in the package.
+const CLI: &str = "cli";
+const COMMAND: &str = "crossdock";
+const BIN: &str = "bin";
 
 /// Options of `cargo xtask python`.
 #[derive(clap::Args)]
@@ -36,10 +40,10 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The crates of the extension module and of the plugins.
+/// The crates of the extension module, of the plugins and of the command.
 pub fn packages(workspace: &Workspace) -> impl Iterator<Item = &Package> {
-    let module = workspace.packages.iter().filter(|package| package.folder == FOLDER);
-    module.chain(workspace.plugins())
+    let of = |folder| workspace.packages.iter().filter(move |package| package.folder == folder);
+    of(FOLDER).chain(workspace.plugins()).chain(of(CLI))
 }
 
 /// Creates a folder next to `built` with links to the libraries in `built`. For `target/debug`, the
@@ -61,6 +65,7 @@ pub fn lay_out(workspace: &Workspace, built: &Path) -> Result<PathBuf> {
     let plugins = workspace.plugins().flat_map(|plugin| &plugin.cdylibs).map(|name| format!("lib{name}.so"));
     let plugins: Vec<_> = plugins.map(|name| (OsString::from(&name), built.join(name))).collect();
     link_all(&folder.join(PACKAGE).join(PLUGINS), &plugins)?;
+    link_all(&folder.join(PACKAGE).join(BIN), &[(COMMAND.into(), built.join(COMMAND))])?;
     link_all(&folder.join(PACKAGE), &links)?;
     Ok(folder)
 }
@@ -82,6 +87,8 @@ pub fn carry(workspace: &Workspace, to: &Path) -> Result<()> {
         bail!("{FOLDER}: no workspace member in this folder builds a library");
     };
     symlink(format!("../../release/lib{module}.so"), package.join(MODULE))?;
+    fs::create_dir_all(package.join(BIN))?;
+    symlink(format!("../../../release/{COMMAND}"), package.join(BIN).join(COMMAND))?;
     for name in workspace.plugins().flat_map(|plugin| &plugin.cdylibs) {
         let file = format!("lib{name}.so");
         symlink(format!("../../../release/{file}"), package.join(PLUGINS).join(file))?;

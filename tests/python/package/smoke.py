@@ -2,6 +2,7 @@
 
 import io
 import pathlib
+import subprocess
 import sys
 import tempfile
 
@@ -31,6 +32,9 @@ def main(sample):
             table.write(pathlib.Path(folder, "out.arrows"))
             assert session.read(pathlib.Path(folder, "out.arrows")).num_rows == table.num_rows
     assert f"{here}/plugins/" in pathlib.Path("/proc/self/maps").read_text(), mapped
+    command = pathlib.Path(sys.prefix, "bin", "crossdock")
+    shown = subprocess.run([command, "show", sample, "--rows", "1"], capture_output=True, text=True, check=True)
+    assert shown.stdout, "the command shows nothing"
     print(f"crossdock {cd.__version__} in {here}: works")
 
 

@@ -47,6 +47,10 @@ def test_take_gives_the_rows_at_the_indices(any_session, name):
     table = sliced(any_session.from_arrow(source, as_column=False))
     expected = rows_of(source)[1:]
     indices = [random.Random(7).randrange(len(expected)) for _ in range(100)] if expected else []
+    if name == "slices_of_unions" and any_session.device != "cpu":
+        with pytest.raises(cd.UnsupportedError, match="cannot be concatenated on cuda:0, only on the cpu"):
+            table.take(indices)
+        return
     taken = table.take(indices)
     assert taken.device == any_session.device
     assert taken.schema.names == table.schema.names
@@ -296,7 +300,11 @@ def test_dictionaries_runs_and_lists_are_cast(any_session):
         any_session.from_arrow(pa.array([[1, 300]])).cast(pa.list_(pa.int8()))
 
 
-@pytest.mark.parametrize("to", ["struct<a: int64>", "list<item: int64>", pa.decimal128(5), "dictionary<values=string, indices=int8, ordered=0>"], ids=str)
+@pytest.mark.parametrize(
+    "to",
+    ["struct<a: int64>", "list<item: int64>", pa.decimal128(5), "dictionary<values=string, indices=int8, ordered=0>"],
+    ids=str,
+)
 def test_a_cast_that_does_not_exist_names_both_types(session, to):
     with pytest.raises(cd.UnsupportedError, match="there is no cast from"):
         session.from_arrow(pa.array([1, 2])).cast(to)
@@ -343,7 +351,9 @@ def test_take_with_null_indices_gives_nulls(any_session):
         any_session.from_arrow(runs).take([0, None])
 
 
-@pytest.mark.parametrize("kind", [pa.int8(), pa.uint8(), pa.int16(), pa.uint16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64()], ids=str)
+@pytest.mark.parametrize(
+    "kind", [pa.int8(), pa.uint8(), pa.int16(), pa.uint16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64()], ids=str
+)
 def test_indices_of_every_type(any_session, kind):
     column = any_session.from_arrow(pa.array(range(100)))
     assert column.take(pa.array([99, 0, 5], kind)).to_pylist() == [99, 0, 5]
@@ -387,7 +397,10 @@ TENSORS = {
     "runs": (pa.RunEndEncodedArray.from_arrays([2, 3], pa.array([7, 8], pa.int8())), np.array([7, 7, 8], np.int8)),
     "lists": (pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.int32())), np.array([[1, 2], [3, 4], [5, 6]], np.int32)),
     "large lists": (pa.array([[1.5], [2.5], [0.0]], pa.large_list(pa.float32())), np.array([[1.5], [2.5], [0]], "f4")),
-    "fixed lists": (pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.int8(), 2)), np.array([[1, 2], [3, 4], [5, 6]], "i1")),
+    "fixed lists": (
+        pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.int8(), 2)),
+        np.array([[1, 2], [3, 4], [5, 6]], "i1"),
+    ),
 }
 
 
@@ -396,7 +409,11 @@ def test_columns_become_tensors(any_session, name):
     array, expected = TENSORS[name]
     whole = any_session.from_arrow(array, as_column=True)
     chunked = any_session.from_arrow(pa.chunked_array([array, array.slice(1)]), as_column=True)
-    for column, rows in [(whole, expected), (whole[1:], expected[1:]), (chunked, np.concatenate([expected, expected[1:]]))]:
+    for column, rows in [
+        (whole, expected),
+        (whole[1:], expected[1:]),
+        (chunked, np.concatenate([expected, expected[1:]])),
+    ]:
         tensor = column.to_tensor()
         assert (tensor.device, tensor.num_chunks) == (any_session.device, 1)
         got = np.asarray(tensor.to("cpu"))
