@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crossdock_memory_backend::{Backend, BackendBuilder, Leak, LedgerSnapshot, Trace};
+use crossdock_memory_backend::{Allocator, Backend, BackendBuilder, Leak, LedgerSnapshot, Trace};
 use crossdock_plugin_api::Device;
 
 use crate::discovery::{Candidate, Catalog, Origin, Search};
@@ -31,6 +31,7 @@ pub struct HostBuilder {
     search: Search,
     backend: Option<Backend>,
     memory_limit_bytes: Option<usize>,
+    allocators: Vec<(Device, Allocator)>,
     threads: Option<usize>,
     trace: Option<Arc<Trace>>,
     policy: Policy,
@@ -43,6 +44,7 @@ impl Host {
             search: Search::standard(),
             backend: None,
             memory_limit_bytes: None,
+            allocators: Vec::new(),
             threads: None,
             trace: None,
             policy: Policy::default(),
@@ -188,6 +190,14 @@ impl HostBuilder {
         self
     }
 
+    /// Sets the allocator of a CUDA device, so that the process can have one pool for all its
+    /// libraries. The memory limit still applies. Has no effect together with
+    /// [`Self::backend`].
+    pub fn allocator(mut self, device: Device, allocator: Allocator) -> Self {
+        self.allocators.push((device, allocator));
+        self
+    }
+
     /// Sets how many threads plugins may use.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads);
@@ -247,6 +257,10 @@ impl HostBuilder {
         let backend = self.backend.unwrap_or_else(|| {
             let builder = Backend::builder();
             let builder = self.trace.into_iter().fold(builder, BackendBuilder::trace);
+            let builder = self
+                .allocators
+                .into_iter()
+                .fold(builder, |builder, (device, allocator)| builder.allocator(device, allocator));
             self.memory_limit_bytes.into_iter().fold(builder, BackendBuilder::limit_bytes).build()
         });
         let catalog = self.search.run_with_policy(self.policy);

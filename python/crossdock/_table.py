@@ -1,12 +1,12 @@
 """Functions that build tables in a session."""
 
+from ._native import Column, Session, Table, UsageError, concatenate, table_of_columns
+from ._session import default_session
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
-
-from ._native import Column, Session, Table, UsageError, concatenate, table_of_columns
-from ._session import default_session
 
 
 def table(data: "Mapping[str, Any] | Any", *, session: "Session | None" = None) -> Table:

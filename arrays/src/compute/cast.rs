@@ -6,7 +6,7 @@ use crossdock_memory::{Buffer, Error, Result, Stream};
 
 use super::convert_numbers::number_type;
 use super::fill_null::fill_bytes;
-use super::{aligned, batch_of, fixed_size, texts, units};
+use super::{aligned, batch_of, lists_of_fixed_size, texts, units};
 use crate::nulls::stream_on;
 use crate::print::cells;
 use crate::take::{Slot, Slots, expand_runs, from_plain, to_plain};
@@ -333,7 +333,7 @@ fn cast_list(
             if array.is_empty() {
                 return DeviceArray::empty(to).map(Some);
             }
-            lists = fixed_size::lists_of_fixed_size(array, stream)?;
+            lists = lists_of_fixed_size(array, stream)?;
             if let DataType::FixedSizeList(_, got) = lists.data_type()
                 && got != size
             {

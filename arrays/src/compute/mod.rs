@@ -6,7 +6,7 @@ mod convert_numbers;
 mod dictionary_encode;
 mod fill_null;
 mod filter_rows;
-mod fixed_size;
+mod lists;
 mod take_rows;
 mod texts;
 mod units;
@@ -16,7 +16,7 @@ pub use convert_numbers::{can_cast, cast};
 pub use dictionary_encode::dictionary_encode;
 pub use fill_null::{fill_null, null_mask};
 pub use filter_rows::{filter_rows, first_true};
-pub use fixed_size::lists_of_fixed_size;
+pub use lists::{elements_and_offsets, lists_of_fixed_size};
 pub use take_rows::RowIndices;
 
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use crossdock_arrays::filter::Literal;
 use crossdock_arrays::{
     CastMode, DeviceArray, DeviceBatch, RowIndices, cast_values, dictionary_encode, dictionary_keys,
-    fill_null, filter_rows, first_true, lists_of_fixed_size, null_mask,
+    elements_and_offsets, fill_null, filter_rows, first_true, lists_of_fixed_size, null_mask,
 };
 use crossdock_kernel_library::with_threads;
 use crossdock_memory::Stream;
@@ -178,6 +178,32 @@ impl Table {
             |_, _| Ok(lists.clone()),
             |field| field.with_data_type(of).with_nullable(false),
         )
+    }
+
+    /// The elements of the lists of the column at `index`, and the offsets of each list in these
+    /// elements: two tables of one column. Several batches are combined first.
+    ///
+    /// # Errors
+    /// [`Error::Data`] if a list is null, or if the column has no lists with offsets.
+    pub fn elements_and_offsets(&self, index: usize) -> Result<(Table, Table)> {
+        let combined = self.combine()?;
+        let column = combined.batches.first().and_then(|batch| batch.column(index));
+        let (field, Some(column)) = (combined.field(index)?, column) else { return Err(in_table(not_one())) };
+        let parts = elements_and_offsets(column, &self.stream()?);
+        let (elements, offsets) = parts.map_err(|error| in_column(field, Some(0), error))?;
+        let table = |name: &str, array: DeviceArray| {
+            let child = match field.data_type() {
+                DataType::List(child) | DataType::LargeList(child)
+                    if *child.data_type() == *array.data_type() =>
+                {
+                    child.as_ref().clone()
+                }
+                _ => Field::new("", array.data_type().clone(), false),
+            };
+            let schema = Schema::new(vec![child.with_name(name)]);
+            self.one_batch(Arc::new(schema), array.len(), vec![array])
+        };
+        Ok((table(field.name(), elements)?, table("offsets", offsets)?))
     }
 
     /// The keys of the dictionary-encoded column at `index`, as integers. Several batches are

@@ -8,7 +8,9 @@ use crossdock_plugin_api::flags::reject_reserved;
 use crossdock_plugin_api::{Device, Error, Result, abi};
 
 use crate::account::Account;
-use crate::cuda::{CudaMissing, CudaPresence, FileMemory, IpcDescription, IpcExport, IpcMemory, Platform};
+use crate::cuda::{
+    Allocator, CudaMissing, CudaPresence, FileMemory, IpcDescription, IpcExport, IpcMemory, Platform,
+};
 use crate::device::{Block, DeviceBackend, DeviceDescription, HostDevice, Location, Stream};
 use crate::entry::Entry;
 use crate::fault::{Faults, Operation};
@@ -59,6 +61,7 @@ pub struct BackendBuilder {
     faults: Option<Faults>,
     untouchable: bool,
     trace: Option<Arc<Trace>>,
+    allocators: Vec<(Device, Arc<Allocator>)>,
 }
 
 impl Backend {
@@ -66,7 +69,14 @@ impl Backend {
     /// test device.
     pub fn builder() -> BackendBuilder {
         let pool_bytes = DEFAULT_POOL_BYTES;
-        BackendBuilder { limit_bytes: None, pool_bytes, faults: None, untouchable: false, trace: None }
+        BackendBuilder {
+            limit_bytes: None,
+            pool_bytes,
+            faults: None,
+            untouchable: false,
+            trace: None,
+            allocators: Vec::new(),
+        }
     }
 
     /// Opens an account. Each plugin instance has one, and the host itself has one. Allocations and
@@ -305,9 +315,17 @@ impl BackendBuilder {
         self
     }
 
+    /// Sets the allocator of a CUDA device, instead of the backend's own pool. The budget still
+    /// limits the memory. Memory for other processes is allocated by the driver.
+    pub fn allocator(mut self, device: Device, allocator: Allocator) -> Self {
+        self.allocators.push((device, Arc::new(allocator)));
+        self
+    }
+
     /// Builds the backend, without allocating memory yet.
     pub fn build(self) -> Backend {
-        let policies = Policies::new(self.limit_bytes, self.pool_bytes, self.faults);
+        let policies =
+            Policies::new(self.limit_bytes, self.pool_bytes, self.faults).with_allocators(self.allocators);
         let mut backends: Vec<Box<dyn DeviceBackend>> = Vec::new();
         let ranges = self.untouchable.then(Arc::<Ranges>::default);
         let cpu = policies.apply(policies.pooled(HostMemory));
@@ -546,6 +564,7 @@ impl Inner {
         let text = format!("'{account}' asked for {bytes} bytes on {device}: {error}; {usage}");
         match error {
             AllocError::Device(error) if !error.is_out_of_memory() => Error::device(text),
+            AllocError::WrongAddress { .. } => Error::device(text),
             _ => Error::out_of_memory(text),
         }
     }

@@ -91,7 +91,8 @@ mod vtable;
 pub use account::{Account, Reservation};
 pub use backend::{Backend, BackendBuilder, WeakBackend};
 pub use cuda::{
-    CudaDevice, CudaMissing, CudaPresence, FileMemory, IpcDescription, IpcExport, IpcMemory, before_exit,
+    Allocator, AllocatorFunctions, CudaDevice, CudaMissing, CudaPresence, FileMemory, IpcDescription,
+    IpcExport, IpcMemory, before_exit,
 };
 pub use device::{DeviceDescription, physical_memory_bytes};
 pub use fault::{Faults, Operation};

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use crossdock_plugin_api::Device;
+
+use crate::cuda::Allocator;
 use crate::fault::Faults;
 use crate::resource::{Budget, Faulty, Limited, Pool, Resource};
 
@@ -11,6 +14,8 @@ pub(crate) struct Policies {
     budget: Option<Arc<Budget>>,
     pool_bytes: usize,
     faults: Option<Faults>,
+    /// The allocators of an application.
+    allocators: Vec<(Device, Arc<Allocator>)>,
 }
 
 /// Size of the pool of pinned memory, as a multiple of the size of the pools of other host memory.
@@ -19,7 +24,17 @@ const PINNED_POOL_FACTOR: usize = 8;
 
 impl Policies {
     pub(crate) fn new(limit_bytes: Option<usize>, pool_bytes: usize, faults: Option<Faults>) -> Self {
-        Self { budget: limit_bytes.map(|bytes| Arc::new(Budget::new(bytes))), pool_bytes, faults }
+        let budget = limit_bytes.map(|bytes| Arc::new(Budget::new(bytes)));
+        Self { budget, pool_bytes, faults, allocators: Vec::new() }
+    }
+
+    pub(crate) fn with_allocators(self, allocators: Vec<(Device, Arc<Allocator>)>) -> Self {
+        Self { allocators, ..self }
+    }
+
+    /// The application's allocator for a device.
+    pub(crate) fn allocator(&self, device: Device) -> Option<Arc<Allocator>> {
+        self.allocators.iter().rev().find(|(of, _)| *of == device).map(|(_, allocator)| allocator.clone())
     }
 
     pub(crate) fn budget(&self) -> Option<Arc<Budget>> {

@@ -221,7 +221,9 @@ pub fn tensor(py: Python<'_>, column: &Column, request: ExportRequest) -> PyResu
         Some(tensor) => tensor,
         None => {
             // A zero-copy export takes less time than releasing the interpreter's lock.
-            let is_cheap = may_share && batch.column(0).is_some_and(|values| is_plain(values, from));
+            let is_cheap = may_share
+                && !column.shared()?.calls_python
+                && batch.column(0).is_some_and(|values| is_plain(values, from));
             let mut tensor = match is_cheap {
                 true => export(column, session, &batch, from, request),
                 false => reading(py, || export(column, session, &batch, from, request))?,

@@ -249,6 +249,15 @@ impl Column {
         }
     }
 
+    /// Returns the elements of lists of any lengths, and the offsets of each list in them, which
+    /// begin with 0: two columns that export as tensors, for example for
+    /// `torch.nested.nested_tensor_from_jagged`. Several chunks are combined first.
+    fn elements_and_offsets(&self, py: Python<'_>) -> PyResult<(Self, Self)> {
+        let table = self.table()?;
+        let (elements, offsets) = detached(py, || table.elements_and_offsets(0))?;
+        Ok((self.with(elements)?, self.with(offsets)?))
+    }
+
     /// Returns a NumPy array in host memory. Numbers and booleans without nulls are zero-copy on
     /// the cpu, and read-only; dates and times become `datetime64` and `timedelta64`, with NaT for
     /// nulls. Other columns are converted by pyarrow.

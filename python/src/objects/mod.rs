@@ -1,5 +1,6 @@
 //! The classes of the package.
 
+pub mod allocator;
 pub mod bytes;
 pub mod column;
 pub mod column_state;
@@ -14,6 +15,7 @@ pub mod request;
 pub mod scan;
 pub mod schema;
 pub mod session;
+pub mod session_state;
 pub mod shared;
 pub mod show;
 pub mod source;

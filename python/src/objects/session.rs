@@ -1,28 +1,24 @@
 //! `Session`: a host, its device, and the formats that were looked up.
 
 use std::collections::BTreeMap;
-use std::ffi::c_void;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use crossdock::discovery::Search;
-use crossdock::registry::Way;
-use crossdock::{CapsuleFormat, Host, Plugin, Policy, Session as HostSession};
-use crossdock_memory::Stream;
+use crossdock::{Host, Plugin, Policy, Session as HostSession};
 use crossdock_plugin_api::{CancelFlag, Device, Validate};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyTuple};
 
 use crate::arrow::import::Names;
-use crate::dlpack::formats::Formats;
 use crate::dlpack::import::ImportOptions;
-use crate::dlpack::producer::LEGACY_STREAM;
 use crate::objects::column::Column;
 use crate::objects::device;
 use crate::objects::encoded::EncodedArray;
 use crate::objects::files::ReadArguments;
 use crate::objects::request::RequestArguments;
 use crate::objects::scan::Scan;
+pub use crate::objects::session_state::Shared;
 use crate::objects::table::Table;
 use crate::objects::writer::Writer;
 use crate::runtime::errors::{OrRaise, usage};
@@ -30,45 +26,6 @@ use crate::runtime::path::FsPath;
 use crate::runtime::process::{self, ProcessLocal, begin, detach};
 use crate::runtime::warnings;
 use crate::runtime::work::detached;
-
-/// State of a session, shared by its tables and columns, which may outlive the session.
-pub struct Shared {
-    pub session: HostSession,
-    formats: Mutex<Vec<(String, Way, Arc<CapsuleFormat>)>>,
-    /// Formats of tensors.
-    pub tensors: Formats,
-    /// The device's legacy default stream, which is looked up at its first use.
-    legacy_stream: OnceLock<Stream>,
-}
-
-impl Shared {
-    /// Returns a capsule format by its name. The format is looked up at its first use, and again
-    /// after a panic of its plugin.
-    pub fn format(&self, name: &str, way: Way) -> crossdock::Result<Arc<CapsuleFormat>> {
-        let mut formats = self.formats.lock().unwrap_or_else(PoisonError::into_inner);
-        formats.retain(|(.., format)| format.is_usable());
-        if let Some((.., format)) = formats.iter().find(|(known, its, _)| known == name && *its == way) {
-            return Ok(format.clone());
-        }
-        let format = Arc::new(self.session.capsule_format(name, way)?);
-        formats.push((name.to_owned(), way, format.clone()));
-        Ok(format)
-    }
-
-    /// Returns the legacy default stream of the session's device, which most external libraries
-    /// use.
-    pub fn legacy_stream(&self) -> PyResult<&Stream> {
-        if let Some(stream) = self.legacy_stream.get() {
-            return Ok(stream);
-        }
-        let session_stream = self.session.stream();
-        let (memory, device) = (session_stream.memory(), session_stream.device());
-        // SAFETY: the legacy default stream exists as long as its context.
-        let stream = unsafe { memory.adopt_stream(device, LEGACY_STREAM as *mut c_void) };
-        let stream = stream.or_raise()?;
-        Ok(self.legacy_stream.get_or_init(|| stream))
-    }
-}
 
 /// A device, a memory budget and plugins. Tables and columns are created in a session. Sessions are
 /// independent of each other.
@@ -88,6 +45,8 @@ struct Settings {
     plugins: Option<Vec<PathBuf>>,
     validate: Option<String>,
     threads: Option<usize>,
+    /// An allocator cannot be pickled.
+    has_allocator: bool,
 }
 
 impl Session {
@@ -113,8 +72,13 @@ impl Session {
     /// plugins: paths of plugin files and folders, which take precedence over installed plugins.
     /// validate: "layout" or "full"; None: "full" for bytes, "layout" for arrays in memory.
     /// threads: maximum number of worker threads.
+    /// allocator: allocates the memory of the session's CUDA device, so that the process has one
+    /// pool: a memory resource of rmm or cuda.core, the module torch (its caching allocator), an
+    /// object with `__crossdock_allocator__` (docs/python.md), or an object with
+    /// `allocate(nbytes, stream) -> address` and `deallocate(address, nbytes, stream)`, which are
+    /// called on any thread. None: a pool of the session.
     #[new]
-    #[pyo3(signature = (device="cpu", *, memory=None, plugins=None, validate=None, threads=None))]
+    #[pyo3(signature = (device="cpu", *, memory=None, plugins=None, validate=None, threads=None, allocator=None))]
     fn new(
         py: Python<'_>,
         device: &str,
@@ -122,6 +86,7 @@ impl Session {
         plugins: Option<Vec<FsPath>>,
         validate: Option<&str>,
         threads: Option<usize>,
+        allocator: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let device = device::parse(device)?;
         let memory = memory.map(device::bytes).transpose()?;
@@ -139,7 +104,10 @@ impl Session {
         let plugins =
             plugins.map(|paths| paths.into_iter().map(absolute).collect::<std::io::Result<Vec<_>>>());
         let plugins = plugins.transpose()?;
-        let settings = Settings { memory, plugins, validate: validate_name, threads };
+        let has_allocator = allocator.is_some();
+        let settings = Settings { memory, plugins, validate: validate_name, threads, has_allocator };
+        let allocator =
+            allocator.map(|given| crate::objects::allocator::allocator(given, device)).transpose()?;
         let search = search(py, settings.plugins.clone().unwrap_or_default())?;
         warnings::listen();
         let session = detached(py, move || {
@@ -151,18 +119,16 @@ impl Session {
             if let Some(threads) = threads {
                 host = host.threads(threads);
             }
+            if let Some(allocator) = allocator {
+                host = host.allocator(device, allocator);
+            }
             let mut session = host.build()?.session().device(device);
             if let Some(validate) = validate {
                 session = session.validate(validate);
             }
             session.open()
         })?;
-        let shared = Shared {
-            session,
-            formats: Mutex::default(),
-            tensors: Formats::default(),
-            legacy_stream: OnceLock::new(),
-        };
+        let shared = Shared::new(session, has_allocator);
         process::remember(shared.session.host().backend());
         Ok(Self { open: ProcessLocal::new(RwLock::new(Some(Arc::new(shared)))), device, settings })
     }
@@ -522,7 +488,7 @@ impl Session {
     /// The arguments that open an equal session: device, memory, plugins, validate, threads.
     #[getter]
     fn _settings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let Settings { memory, plugins, validate, threads } = &self.settings;
+        let Settings { memory, plugins, validate, threads, .. } = &self.settings;
         let plugins =
             plugins.as_ref().map(|paths| PyTuple::new(py, paths.iter().map(|path| path.as_os_str())));
         let plugins = plugins.transpose()?;
@@ -536,6 +502,11 @@ impl Session {
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        if self.settings.has_allocator {
+            return Err(usage(
+                "a session with an allocator cannot be pickled: open one in the other process",
+            ));
+        }
         Ok((py.import("crossdock._session")?.getattr("session_with")?, self._settings(py)?))
     }
 

@@ -9,7 +9,6 @@ import random
 import crossdock as cd
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from samples import SAMPLES, make
 
@@ -457,6 +456,23 @@ def test_columns_that_are_no_tensors_say_what_to_do(any_session, array, message)
     column = any_session.from_arrow(pa.table({"c": array}))["c"]
     with pytest.raises(cd.UsageError, match=f"column 'c'.*{message}"):
         column.to_tensor()
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.int16()), pa.large_list(pa.int16())], ids=str)
+def test_lists_of_any_length_become_elements_and_offsets(any_session, kind):
+    lists = pa.array([[9], [1, 2], [], [3]], kind)
+    for source, elements, offsets in (
+        (lists, [9, 1, 2, 3], [0, 1, 3, 3, 4]),
+        (lists.slice(1), [1, 2, 3], [0, 2, 2, 3]),
+        (lists.slice(0, 0), [], [0]),
+        (pa.chunked_array([lists.slice(2), lists.slice(0, 1)]), [3, 9], [0, 0, 1, 2]),
+    ):
+        got = any_session.from_arrow(source, as_column=True).elements_and_offsets()
+        assert [np.asarray(column.to("cpu")).tolist() for column in got] == [elements, offsets]
+    with pytest.raises(cd.UsageError, match="a null list has no offsets"):
+        any_session.from_arrow(pa.array([[1], None], kind)).elements_and_offsets()
+    with pytest.raises(cd.UnsupportedError, match="expected lists with offsets"):
+        any_session.from_arrow(pa.array([1])).elements_and_offsets()
 
 
 def test_chunked_columns_export_as_one_tensor(session):

@@ -1,6 +1,7 @@
 //! Supports CUDA devices through the driver library only. Neither the CUDA toolkit nor any other
 //! CUDA library is needed at run time.
 
+mod allocator;
 mod at_exit;
 mod captured;
 mod context;
@@ -23,6 +24,7 @@ mod reaper;
 mod shareable;
 mod staging;
 
+pub use allocator::{Allocator, AllocatorFunctions};
 pub use at_exit::before_exit;
 pub(crate) use context::note_own_thread;
 pub use cuda_missing::CudaMissing;

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use crossdock_plugin_api::{Device, Error, Result, abi};
 
+use super::allocator::CallerMemory;
 use super::context::Gpu;
 use super::cuda_missing::CudaMissing;
 use super::device::CudaDeviceBackend;
@@ -190,7 +191,13 @@ impl Platform {
         };
         self.enable_peer_access(&gpu, &pool);
         self.started.add(&gpu);
-        let memory = self.policies.apply(Box::new(pool.clone()));
+        let memory: Box<dyn Resource> = match self.policies.allocator(properties.device) {
+            Some(allocator) => {
+                Box::new(CallerMemory::new(gpu.clone(), allocator, self.backend, self.reaper.clone()))
+            }
+            None => Box::new(pool.clone()),
+        };
+        let memory = self.policies.apply(memory);
         let plain = ShareableMemory::new(gpu.clone(), self.backend, self.reaper.clone());
         let shareable = self.policies.apply(Box::new(plain));
         let by_handle = |max_kept_bytes: u64| {

@@ -73,6 +73,13 @@ pub(crate) enum AllocError {
     System { errno: i32 },
     #[error("{0}")]
     Device(DriverError),
+    #[error("the allocator that was given for the device returned the code {code}")]
+    Allocator { code: i32 },
+    #[error(
+        "the allocator that was given for the device returned the address {address:#x}, expected memory of device {ordinal} at a \
+         multiple of 256"
+    )]
+    WrongAddress { address: u64, ordinal: i32 },
     #[error("allocation {occurrence} was set to fail by the fault plan")]
     Injected { occurrence: u64 },
 }

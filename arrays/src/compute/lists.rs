@@ -1,9 +1,9 @@
-//! Converts lists whose rows have equal lengths.
+//! Converts lists to lists of fixed size, and to elements and offsets.
 
 use std::sync::Arc;
 
 use arrow_schema::{DataType, FieldRef};
-use crossdock_kernels::{Checks, NumberType, Source};
+use crossdock_kernels::{Checks, NumberType, Offsets, Source};
 use crossdock_memory::{Error, Result, Stream};
 
 use crate::DeviceArray;
@@ -49,8 +49,7 @@ pub fn lists_of_fixed_size(array: &DeviceArray, stream: &Stream) -> Result<Devic
     // The distances of the offsets from the first one are compared with multiples of the length.
     let expected = sequence(stream, len + 1, n, width)?;
     let mut rebased = stream.memory().alloc(stream, (len + 1) * width)?;
-    let source =
-        crossdock_kernels::Offsets { buffer: offsets, width_bytes: width, first: array.offset(), len };
+    let source = Offsets { buffer: offsets, width_bytes: width, first: array.offset(), len };
     let mut checks = Checks::new();
     checks.convert_offsets(source, begin as i64, &mut rebased, 0, width)?;
     checks.run(stream)?;
@@ -74,4 +73,49 @@ pub fn lists_of_fixed_size(array: &DeviceArray, stream: &Stream) -> Result<Devic
     }
     let elements = elements.slice(begin, len * n)?;
     DeviceArray::try_new(fixed(size), len, 0, Some(0), vec![None], vec![elements], None)
+}
+
+/// The elements of lists and the offsets of each list in these elements. The first offset is 0, and
+/// there is one more offset than lists. The elements are shared.
+///
+/// # Errors
+/// Returns an error if a list is null, if the offsets are malformed, or if the type is no list with
+/// offsets.
+pub fn elements_and_offsets(array: &DeviceArray, stream: &Stream) -> Result<(DeviceArray, DeviceArray)> {
+    let stream = &stream_on(array.device(), stream)?;
+    let (width, of) = match array.data_type() {
+        DataType::List(_) => (4, DataType::Int32),
+        DataType::LargeList(_) => (8, DataType::Int64),
+        other => return Err(Error::unsupported(format!("expected lists with offsets, got {other}"))),
+    };
+    let missing = || Error::internal("lists without offsets or elements");
+    let elements = array.children().first().ok_or_else(missing)?;
+    let len = array.len();
+    let offsets = |buffer| {
+        DeviceArray::try_new(of.clone(), len + 1, 0, Some(0), vec![None, Some(buffer)], Vec::new(), None)
+    };
+    let Some(Some(source)) = array.buffers().get(1).filter(|_| len > 0) else {
+        return Ok((elements.slice(0, 0)?, offsets(sequence(stream, 1, 0, width)?)?));
+    };
+    if array.count_nulls(stream)? > 0 {
+        return Err(Error::invalid_argument("a null list has no offsets: fill or drop the null rows"));
+    }
+    let at = |i: usize| Numbers { source, at: (array.offset() + i) * width, n: 1, width };
+    let ends = numbers::read(&[at(0), at(len)], stream)?;
+    let [begin, end] = *ends.as_slice() else { return Err(missing()) };
+    let mut rebased = stream.memory().alloc(stream, (len + 1) * width)?;
+    let lists = Offsets { buffer: source, width_bytes: width, first: array.offset(), len };
+    let mut checks = Checks::new();
+    let wrong = checks.offsets(lists, elements.len() as u64)?;
+    checks.convert_offsets(lists, begin, &mut rebased, 0, width)?;
+    if let Some(row) = checks.run(stream)?.first_wrong(wrong) {
+        return Err(Error::bad_data(format!(
+            "an offset is less than the one before or greater than the number of elements, {}",
+            elements.len()
+        ))
+        .with_row(row));
+    }
+    let range = usize::try_from(begin).ok().zip(usize::try_from(end).ok());
+    let (begin, end) = range.ok_or_else(|| Error::bad_data(format!("the offsets are {begin} to {end}")))?;
+    Ok((elements.slice(begin, end.saturating_sub(begin))?, offsets(rebased.freeze(stream)?)?))
 }
