@@ -8,6 +8,7 @@ from ctypes import CFUNCTYPE, Structure, c_int32, c_int64, c_uint8, c_uint16, c_
 import capi
 import numpy as np
 import pyarrow as pa
+import pytest
 from numpy.lib.stride_tricks import as_strided
 
 READ_ONLY, IS_COPIED, SUBBYTE_PADDED = 1, 2, 4
@@ -22,6 +23,21 @@ NUMPY_DTYPES = {
     "bool": pa.bool8(),
 }
 """The Arrow type of each dtype that both numpy and Arrow support."""
+
+EXTENSION_NUMBERS = {
+    "bfloat16": (BFLOAT, 16, 1),
+    "float8_e3m4": (7, 8, 1),
+    "float8_e4m3": (8, 8, 1),
+    "float8_e4m3b11fnuz": (9, 8, 1),
+    "float8_e4m3fn": (10, 8, 1),
+    "float8_e4m3fnuz": (11, 8, 1),
+    "float8_e5m2": (12, 8, 1),
+    "float8_e5m2fnuz": (13, 8, 1),
+    "float8_e8m0fnu": (14, 8, 1),
+    "complex64": (COMPLEX, 64, 1),
+    "complex128": (COMPLEX, 128, 1),
+}
+"""The dtype in DLPack of each type that Arrow stores as the extension type crossdock.number."""
 
 
 class DLDevice(Structure):
@@ -226,6 +242,13 @@ def sample(dtype, shape):
     if dtype == np.bool_:
         return random.integers(0, 2, n).astype(bool).reshape(shape)
     return np.frombuffer(random.bytes(n * dtype.itemsize), dtype).copy().reshape(shape)
+
+
+def number_dtype(name):
+    """Returns the dtype of numpy of a type in EXTENSION_NUMBERS. Skips the test if ml_dtypes is missing."""
+    if name.startswith("complex"):
+        return np.dtype(name)
+    return np.dtype(getattr(pytest.importorskip("ml_dtypes"), name))
 
 
 def assert_nothing_copied(host):

@@ -111,9 +111,8 @@ def test_gathers_strided_tvm_ffi_tensor(session, form):
 @pytest.mark.parametrize(
     ("dtype", "name"),
     [
-        ((BFLOAT, 16, 1), "bfloat16"),
-        ((10, 8, 1), "with code 10 and 8 bits"),  # float8_e4m3fn
-        ((17, 4, 2), "with code 17 and 4 bits"),  # float4_e2m1fnx2
+        ((BFLOAT, 16, 2), "bfloat16 with 2 lanes"),
+        ((17, 4, 2), "float4_e2m1fn with 2 lanes"),
         ((OPAQUE, 64, 1), "handle64"),
     ],
 )

@@ -10,7 +10,7 @@ use super::array_in::{Foreign, Reader, Root, count, readiness_of_result};
 use super::import_schema_ref;
 use super::metadata;
 use super::plain::{is_plain, plain_columns};
-use crate::{DeviceArray, DeviceBatch, PendingBatch};
+use crate::{DeviceArray, DeviceBatch, PendingBatch, fixed_width};
 
 /// Imports a batch that has the given schema. The producer's array is released when the last buffer
 /// of the batch is dropped. The size of a buffer stays unknown if the producer does not declare it.
@@ -178,7 +178,7 @@ fn import_plain(
     let owner = ForeignOwner::from_peer(Foreign { _array: array, _memory: memory.clone() }, device, memory);
     let column = |(field, address): (&FieldRef, u64)| {
         let data_type = field.data_type();
-        let bytes = len * data_type.primitive_width().unwrap_or(0);
+        let bytes = len * fixed_width(data_type).unwrap_or(0);
         // SAFETY: the array was valid and `plain_columns` checked it, so `len` values of this type
         // begin at `address`. The owner keeps the array alive, and the values are readable after
         // `ready`.

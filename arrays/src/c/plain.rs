@@ -8,7 +8,7 @@ use crossdock_memory::{Buffer, Device, Ready};
 use crossdock_plugin_api::{Owned, abi};
 
 use super::arena::{Builder, Size};
-use crate::{DeviceArray, DeviceBatch};
+use crate::{DeviceArray, DeviceBatch, fixed_width};
 
 /// Calls `each` with the address of the first value of each column, in order. Returns true if the
 /// batch is on `device`, is ready, and consists of plain columns whose values have the given widths
@@ -65,11 +65,11 @@ pub(super) fn plain_columns(batch: &Owned<abi::Batch>, schema: &Schema) -> Optio
         _ => false,
     };
     let fields = schema.fields();
-    if !is_known_device || fields.iter().any(|field| field.data_type().primitive_width().is_none()) {
+    if !is_known_device || fields.iter().any(|field| fixed_width(field.data_type()).is_none()) {
         return None;
     }
     let mut addresses = Vec::with_capacity(fields.len());
-    let widths = fields.iter().map(|field| field.data_type().primitive_width().unwrap_or(0));
+    let widths = fields.iter().map(|field| fixed_width(field.data_type()).unwrap_or(0));
     let plain = plain_values(batch, device, widths, |address| addresses.push(address));
     // A batch with an impossible size is not treated as plain, so that the general import reports
     // the size as an error.
@@ -89,7 +89,7 @@ pub(super) fn export_plain_batch(batch: &DeviceBatch, to_external: bool) -> Opti
     let values = |column: &DeviceArray| {
         let plain = column.null_count() == Some(0)
             && column.offset() == 0
-            && column.data_type().primitive_width().is_some();
+            && fixed_width(column.data_type()).is_some();
         let buffer = column.buffers().get(1)?.as_ref().filter(|_| plain)?;
         (buffer.ready().is_now() && buffer.device() == device && buffer.len()? > 0).then(|| buffer.clone())
     };
@@ -131,7 +131,7 @@ pub(super) fn is_plain(array: &Owned<abi::ArrowDeviceArray>, schema: &Schema) ->
         return false;
     }
     schema.fields().iter().enumerate().all(|(i, field)| {
-        let Some(width) = field.data_type().primitive_width() else { return false };
+        let Some(width) = fixed_width(field.data_type()) else { return false };
         // SAFETY: `Owned` holds a valid array, whose list has `n_children` pointers, each to a
         // valid array or NULL.
         let child = unsafe { (*root.children.add(i)).as_ref() };

@@ -8,6 +8,7 @@ use arrow_schema::{DataType, Field, FieldRef, Metadata, Schema};
 use crossdock_plugin_api::{Error, Owned, Result, abi};
 
 use super::metadata;
+use crate::ExtensionNumber;
 use crate::MAX_DEPTH;
 use crate::layout::parse_format;
 use crate::metadata::with_dictionary_values;
@@ -132,9 +133,12 @@ unsafe fn field(raw: &abi::ArrowSchema, depth: usize, names: &mut Names) -> Resu
     // SAFETY: the metadata of a valid schema is NULL, or encoded as the specification requires.
     let metadata = unsafe { metadata::read(raw.metadata) }.map_err(in_field)?;
     let metadata = with_dictionary_values(metadata, &values);
-    Ok(Field::new(name, data_type, raw.flags & abi::FLAG_NULLABLE != 0)
+    let field = Field::new(name, data_type, raw.flags & abi::FLAG_NULLABLE != 0)
         .with_dict_is_ordered(raw.flags & abi::FLAG_DICTIONARY_ORDERED != 0)
-        .with_metadata(metadata))
+        .with_metadata(metadata);
+    // Numbers of a wrong type would be read as other values, so they are rejected here.
+    ExtensionNumber::of(&field).map_err(|why| in_field(Error::bad_data(why)))?;
+    Ok(field)
 }
 
 /// Reads the type, and for a dictionary also the metadata of its values.

@@ -13,6 +13,15 @@ pub use table::{layout, plain_types};
 
 use arrow_schema::{DataType, FieldRef, Fields, UnionFields};
 
+/// The number of bytes of each value, for types that have only a validity bitmap and values of one
+/// width. `None` for all other types.
+pub fn fixed_width(data_type: &DataType) -> Option<usize> {
+    match data_type {
+        DataType::FixedSizeBinary(width @ 1..) => usize::try_from(*width).ok(),
+        other => other.primitive_width(),
+    }
+}
+
 /// The contents of one buffer of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BufferKind {

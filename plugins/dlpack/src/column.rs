@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
 use arrow_schema::{DataType, Field, FieldRef, Metadata};
+use crossdock_arrays::ExtensionNumber;
 use crossdock_plugin_api::{Error, Result};
 
 use crate::element::Element;
@@ -57,10 +58,14 @@ impl Column {
             }
             values = child;
         }
-        let element = match (values.data_type(), values.extension_type_name()) {
+        let number = match ExtensionNumber::of(field) {
+            Ok(number) => number.map(Element::Extension),
+            Err(why) => return unsupported(why),
+        };
+        let element = number.or_else(|| match (values.data_type(), values.extension_type_name()) {
             (DataType::Int8, Some(BOOL8)) => Some(Element::BOOL),
             (other, _) => Element::from_arrow(other),
-        };
+        });
         let Some(element) = element else { return unsupported(advice(values.data_type()).into()) };
         let mut row = Row { sizes, permutation: None };
         if field.extension_type_name() == Some(FIXED_SHAPE_TENSOR) {
@@ -104,11 +109,12 @@ impl Column {
                 (EXTENSION_TYPE_METADATA_KEY.to_string(), metadata),
             ])
         };
-        let values = |name: &str, nullable: bool| match (self.element == Element::BOOL, self.bits) {
-            (true, false) => {
+        let values = |name: &str, nullable: bool| match self.element {
+            Element::Extension(number) => number.field(name, nullable),
+            Element::BOOL if !self.bits => {
                 Field::new(name, DataType::Int8, nullable).with_metadata(extension(BOOL8, String::new()))
             }
-            _ => Field::new(name, self.element.data_type().clone(), nullable),
+            element => Field::new(name, element.data_type().into_owned(), nullable),
         };
         let Some(row) = &self.row else { return Ok(values(name, nullable)) };
         let n = i32::try_from(self.row_len()).map_err(|_| {
@@ -126,8 +132,11 @@ impl Column {
         let metadata =
             serde_json::to_string(&metadata).map_err(|error| Error::internal(error.to_string()))?;
         let item: FieldRef = Arc::new(values("item", true));
-        Ok(Field::new(name, DataType::FixedSizeList(item, n), nullable)
-            .with_metadata(extension(FIXED_SHAPE_TENSOR, metadata)))
+        let mut metadata = extension(FIXED_SHAPE_TENSOR, metadata);
+        if let Element::Extension(number) = self.element {
+            number.add_to_column(&mut metadata);
+        }
+        Ok(Field::new(name, DataType::FixedSizeList(item, n), nullable).with_metadata(metadata))
     }
 
     /// Bytes per row. `None` unless a row is one element that has the same bytes in Arrow and
@@ -250,6 +259,10 @@ fn advice(data_type: &DataType) -> &'static str {
         }
         List(_) | LargeList(_) | ListView(_) | LargeListView(_) => {
             "the rows of a tensor have one length; make it a fixed-size list, or leave it out"
+        }
+        FixedSizeBinary(_) => {
+            "DLPack holds numbers and booleans only; if the bytes are numbers such as bfloat16, give the field the \
+             extension type crossdock.number; otherwise leave it out"
         }
         _ => "DLPack holds numbers and booleans only; leave it out",
     }

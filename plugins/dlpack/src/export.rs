@@ -118,8 +118,10 @@ impl TensorWriter {
             return None;
         }
         let mut addresses = SmallVec::new();
-        let widths = self.columns.iter().map(|column| column.plain_width().unwrap_or(0));
-        plain_values(batch, call.device(), widths, |address| addresses.push(address)).then_some(addresses)
+        let widths = || self.columns.iter().map(|column| column.plain_width().unwrap_or(0));
+        let is_plain = plain_values(batch, call.device(), widths(), |address| addresses.push(address));
+        let are_aligned = addresses.iter().zip(widths()).all(|(at, width)| is_aligned(*at, width));
+        (is_plain && are_aligned).then_some(addresses)
     }
 
     fn tensors(&self, call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<Vec<Capsule>> {
@@ -254,19 +256,28 @@ impl BatchExport {
         let Some(buffer) = array.buffers().get(1).and_then(Option::as_ref).filter(|_| len > 0) else {
             return Ok(Elements::None);
         };
-        let why = if column.bits { Some("bits become bytes") } else { self.options.must_copy() };
+        let range = (!column.bits).then(|| buffer.slice(offset * width, len * width)).transpose()?;
+        let is_aligned = range.as_ref().is_some_and(|range| is_aligned(range.address(), width));
+        let why = match column.bits {
+            true => Some("bits become bytes"),
+            false if !is_aligned => Some("the values are not aligned for their type"),
+            false => self.options.must_copy(),
+        };
         if let (Some(why), Copy::Never) = (why, self.options.copy) {
             return Err(Error::unsupported(format!("{why}, but copy=never forbids a copy")));
         }
-        if column.bits {
-            return Ok(plan.unpack(buffer.clone(), offset, len, false));
-        }
-        let range = buffer.slice(offset * width, len * width)?;
-        if self.is_copy || why.is_none() {
+        let Some(range) = range else { return Ok(plan.unpack(buffer.clone(), offset, len, false)) };
+        if is_aligned && self.is_copy || why.is_none() {
             return Ok(Elements::InPlace(range, self.is_copy));
         }
         Ok(plan.copy(range))
     }
+}
+
+/// Whether a tensor may refer to the values at `address`. Arrow aligns numbers, but not the bytes in
+/// which it stores numbers of the extension type.
+fn is_aligned(address: u64, width: usize) -> bool {
+    address.is_multiple_of(width as u64)
 }
 
 /// Returns the part of a fixed-size list's child that the rows of the list refer to.

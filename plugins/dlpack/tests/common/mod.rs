@@ -35,8 +35,8 @@ pub const INT64: DLDataType = dtype(Code::INT, 64);
 pub const INT32: DLDataType = dtype(Code::INT, 32);
 pub const BOOL: DLDataType = dtype(Code::BOOL, 8);
 
-/// Every dtype that Arrow supports.
-pub const DTYPES: [DLDataType; 12] = [
+/// Every dtype that Arrow or the extension type `crossdock.number` supports.
+pub const DTYPES: [DLDataType; 23] = [
     dtype(Code::INT, 8),
     dtype(Code::INT, 16),
     INT32,
@@ -49,6 +49,17 @@ pub const DTYPES: [DLDataType; 12] = [
     dtype(Code::FLOAT, 32),
     dtype(Code::FLOAT, 64),
     BOOL,
+    dtype(Code::BFLOAT, 16),
+    dtype(Code::FLOAT8_E3M4, 8),
+    dtype(Code::FLOAT8_E4M3, 8),
+    dtype(Code::FLOAT8_E4M3B11FNUZ, 8),
+    dtype(Code::FLOAT8_E4M3FN, 8),
+    dtype(Code::FLOAT8_E4M3FNUZ, 8),
+    dtype(Code::FLOAT8_E5M2, 8),
+    dtype(Code::FLOAT8_E5M2FNUZ, 8),
+    dtype(Code::FLOAT8_E8M0FNU, 8),
+    dtype(Code::COMPLEX, 64),
+    dtype(Code::COMPLEX, 128),
 ];
 
 pub fn device_of(device: Device) -> DLDevice {

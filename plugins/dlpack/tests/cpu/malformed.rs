@@ -57,15 +57,19 @@ fn rejects_dtypes_that_arrow_does_not_support() {
     assert_rejected(lanes(4), &["int64 with 4 lanes", "make the lanes a dimension"]);
     assert_rejected(lanes(0), &["0 lanes"]);
     let of = |code, bits| move |s: &mut Spec| s.dtype = dtype(Code(code), bits);
-    assert_rejected(of(4, 16), &["bfloat16", "cast it"]);
-    assert_rejected(of(5, 64), &["complex64", "cast it"]);
+    assert_rejected(of(4, 32), &["bfloat32", "cast it", "bfloat16, float8_e3m4"]);
+    assert_rejected(of(5, 32), &["complex32", "cast it"]);
+    assert_rejected(of(10, 16), &["code 10 and 16 bits"]);
+    assert_rejected(of(15, 6), &["float6_e2m3fn: several elements share a byte", "view the bytes as uint8"]);
+    assert_rejected(of(16, 6), &["float6_e3m2fn: several elements share a byte"]);
     assert_rejected(of(3, 64), &["handle64"]);
     assert_rejected(of(0, 4), &["int4"]);
     assert_rejected(of(0, 0), &["int0"]);
     assert_rejected(of(0, 128), &["int128"]);
     assert_rejected(of(2, 8), &["float8"]);
     assert_rejected(of(6, 1), &["bool1"]);
-    assert_rejected(of(17, 4), &["code 17 and 4 bits"]);
+    assert_rejected(of(17, 4), &["float4_e2m1fn: several elements share a byte"]);
+    assert_rejected(of(18, 8), &["code 18 and 8 bits"]);
     assert_rejected(of(255, 255), &["code 255 and 255 bits"]);
 }
 

@@ -8,7 +8,7 @@ use crossdock_test_support::{DEVICES, Random, TestHost};
 /// Creates a tensor within a larger block of memory. Its dimensions have any order, and its strides
 /// may be negative, zero or greater than 1.
 fn random_tensor(random: &mut Random, host: &TestHost, device: Device) -> (Spec, Vec<u8>) {
-    let dtype = DTYPES[random.below(12)];
+    let dtype = DTYPES[random.below(DTYPES.len())];
     let width = usize::from(dtype.bits) / 8;
     let ndim = 1 + random.below(4);
     let shape: Vec<i64> = (0..ndim).map(|_| [0, 1, 1, 2, 3, 4, 5][random.below(7)]).collect();

@@ -17,8 +17,8 @@ fn imports_contiguous_tensors_without_copy_and_frees_them_once() {
     for device in devices().iter().copied() {
         for dtype in DTYPES {
             for versioned in [true, false] {
-                let bytes: Vec<u8> = (0..40).collect();
-                let n = 40 / i64::from(dtype.bits / 8);
+                let bytes: Vec<u8> = (0..48).collect();
+                let n = 48 / i64::from(dtype.bits / 8);
                 let spec = Spec { versioned, ..Spec::new(&host, device, dtype, &[n], &bytes) };
                 let address = spec.data.as_ref().unwrap().0.address();
                 let copied = || host.backend().ledger().copied().bytes();
