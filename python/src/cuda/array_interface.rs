@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
+use crossdock_arrays::ExtensionNumber;
 use crossdock_plugin_api::{Device, abi};
 use pyo3::exceptions::{PyAttributeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -58,7 +59,12 @@ pub fn of_column<'py>(py: Python<'py>, column: &Column) -> PyResult<Bound<'py, P
     let width = i64::from(description.dtype.bits) / 8;
     let letter =
         TYPE_LETTERS.iter().find(|(code, _)| *code == description.dtype.code).map(|(_, letter)| letter);
-    let letter = letter.ok_or_else(|| unavailable("the column's type has no typestr"))?;
+    let letter = letter.ok_or_else(|| {
+        let DataType { code, bits, .. } = description.dtype;
+        let name =
+            ExtensionNumber::from_dlpack(code.0, bits).map_or("the column's type", |number| number.name());
+        unavailable(&format!("{name} has no typestr: use DLPack (__dlpack__)"))
+    })?;
     let order = if width == 1 { '|' } else { '<' };
     let interface = PyDict::new(py);
     interface.set_item("shape", PyTuple::new(py, shape)?)?;
@@ -263,7 +269,8 @@ fn compact(shape: &[i64]) -> Vec<i64> {
 fn dtype_of(typestr: &str) -> PyResult<DataType> {
     let unsupported = || {
         usage(format!(
-            "__cuda_array_interface__: typestr={typestr:?}: expected a number or boolean in native byte order, such as \"<f4\""
+            "__cuda_array_interface__: typestr={typestr:?}: expected a number or boolean in native byte order, such as \"<f4\"; \
+             for bfloat16 and float8, which have no typestr, use DLPack (from_dlpack)"
         ))
     };
     let mut letters = typestr.chars();

@@ -10,6 +10,7 @@ use pyo3::types::PyDict;
 
 use crate::dlpack::abi::{Code, DataType};
 use crate::dlpack::export::{CopyPolicy, ExportRequest, tensor, unavailable};
+use crate::dlpack::ml_dtypes;
 use crate::dlpack::tensor::{Form, Managed};
 use crate::objects::column::Column;
 use crate::runtime::process::begin;
@@ -37,6 +38,9 @@ fn format_of(dtype: DataType) -> Option<&'static CStr> {
         (Code::FLOAT, 32) => c"f",
         (Code::FLOAT, 64) => c"d",
         (Code::BOOL, 8) => c"?",
+        // NumPy's syntax, because the module has no complex numbers.
+        (Code::COMPLEX, 64) => c"Zf",
+        (Code::COMPLEX, 128) => c"Zd",
         _ => return None,
     })
 }
@@ -65,7 +69,11 @@ pub unsafe fn get(slf: &Bound<'_, Column>, view: *mut ffi::Py_buffer, flags: c_i
     let request =
         ExportRequest { form: Form::Versioned, copy: CopyPolicy::Never, to: device, consumer: None };
     let exported = tensor(slf.py(), column, request)?;
-    let unsupported = || unavailable("the column's type has no format in the buffer protocol");
+    let unsupported = || {
+        unavailable(
+            "the column's type has no format in the buffer protocol: use numpy.asarray(column) or DLPack",
+        )
+    };
     let description = exported.tensor().ok_or_else(unsupported)?;
     let (data, dtype, ndim) = (description.data, description.dtype, description.ndim);
     let n = usize::try_from(ndim).map_err(|_| unsupported())?;
@@ -170,7 +178,11 @@ pub fn array<'py>(
     let numpy = py.import("numpy")?;
     let arguments = PyDict::new(py);
     arguments.set_item("copy", copy)?;
-    let array = match numpy.call_method("from_dlpack", (slf,), Some(&arguments)) {
+    let array = match ml_dtypes::number_of(slf.get())? {
+        Some(number) => ml_dtypes::array(py, slf.get(), number, copy),
+        None => numpy.call_method("from_dlpack", (slf,), Some(&arguments)),
+    };
+    let array = match array {
         // NumPy specifies a ValueError if an array cannot be made without a copy.
         Err(error) if copy == Some(false) && error.is_instance_of::<pyo3::exceptions::PyBufferError>(py) => {
             return Err(PyValueError::new_err(error.value(py).to_string()));

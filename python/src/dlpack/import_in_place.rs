@@ -7,7 +7,7 @@
 
 use arrow_schema::{FieldRef, SchemaRef};
 use crossdock::{Error, Session, Table as HostTable};
-use crossdock_arrays::{DeviceArray, DeviceBatch};
+use crossdock_arrays::{DeviceArray, DeviceBatch, fixed_width};
 use crossdock_memory::{Buffer, ForeignOwner, Ready};
 use crossdock_plugin_api::Device;
 use pyo3::PyResult;
@@ -101,7 +101,7 @@ impl InPlace {
 fn plain_schema(shared: &Shared, imported: &ImportedTensor) -> Option<(Plain, SchemaRef)> {
     let plain = plain(imported.tensor.tensor()?, shared.session.device())?;
     let schema = shared.tensors.schema(plain.dtype)?;
-    let width = schema.fields().first()?.data_type().primitive_width()?;
+    let width = fixed_width(schema.fields().first()?.data_type())?;
     if width * 8 != usize::from(plain.dtype.bits) {
         return None;
     }

@@ -9,6 +9,7 @@ pub mod export;
 pub mod formats;
 pub mod import;
 pub mod import_in_place;
+pub mod ml_dtypes;
 pub mod producer;
 pub mod row_counter;
 pub mod tensor;

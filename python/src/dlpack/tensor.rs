@@ -55,8 +55,8 @@ pub struct Managed {
 
 // SAFETY: DLPack allows calling a deleter on any thread.
 unsafe impl Send for Managed {}
-// SAFETY: shared references only read the struct. Only `set_copied` changes the struct, through
-// `&mut self`.
+// SAFETY: shared references only read the struct. Only `set_copied` and `set_dtype` change the
+// struct, through `&mut self`.
 unsafe impl Sync for Managed {}
 
 impl Managed {
@@ -146,6 +146,14 @@ impl Managed {
         // version.
         self.form == Form::Versioned
             && unsafe { self.raw.cast::<VersionedTensor>().as_ref() }.flags & READ_ONLY != 0
+    }
+
+    /// Changes the type of the elements to another type of the same width.
+    pub fn set_dtype(&mut self, dtype: dlpack_abi::DataType) {
+        if self.form == Form::Versioned {
+            // SAFETY: `self` owns a live tensor of this form, and `&mut` excludes other references.
+            unsafe { self.raw.cast::<VersionedTensor>().as_mut() }.tensor.dtype = dtype;
+        }
     }
 
     /// Marks the data as copied for this tensor and writable.

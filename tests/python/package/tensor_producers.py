@@ -5,6 +5,7 @@ import ctypes
 from ctypes import PYFUNCTYPE, Structure, byref, c_char_p, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 
 import capi
+import numpy as np
 import tensors
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
@@ -34,6 +35,14 @@ class LiveTensor(tensors.ManagedTensor):
         self._gone.append(self)
 
 
+def tensor_of(array, form="versioned"):
+    """Returns a tensor that refers to a numpy array of a type in `tensors.EXTENSION_NUMBERS`. numpy exports only
+    complex numbers itself."""
+    strides = [stride // array.itemsize for stride in array.strides]
+    dtype = tensors.EXTENSION_NUMBERS[array.dtype.name]
+    return LiveTensor(form, array, dtype=dtype, shape=array.shape, strides=strides)
+
+
 def import_every_dtype(session):
     """Imports a tensor of each dtype, so that the session imports later tensors in place without the
     plugin."""
@@ -41,6 +50,9 @@ def import_every_dtype(session):
         # The inner call copies the values to the session's device, so the outer call imports in
         # place.
         session.from_dlpack(session.from_dlpack(tensors.sample(dtype, 3)))
+    for dtype in tensors.EXTENSION_NUMBERS.values():
+        tensor = LiveTensor("versioned", np.zeros(6), dtype=dtype)
+        session.from_dlpack(session.from_dlpack(tensor.capsule))
 
 
 class RecordingProducer:

@@ -3,7 +3,7 @@ flag."""
 
 import numpy as np
 import pytest
-from tensors import NUMPY_DTYPES, assert_same, sample
+from tensors import EXTENSION_NUMBERS, NUMPY_DTYPES, assert_same, number_dtype, sample
 
 jax = pytest.importorskip("jax")
 
@@ -25,6 +25,17 @@ def test_dtypes_and_shapes_round_trip(session, dtype, shape):
         assert (len(column), column.device) == (shape[0], "cpu")
         assert_same(np.asarray(array), np.from_dlpack(column))
         assert_same(np.asarray(array), np.asarray(jax.dlpack.from_dlpack(column)))
+
+
+@pytest.mark.parametrize("name", EXTENSION_NUMBERS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_numbers_that_only_the_extension_type_has_round_trip(session, name, shape):
+    expected = sample(number_dtype(name), shape)
+    array = jax.device_put(expected)
+    for _ in range(2):
+        column = session.from_dlpack(array)
+        assert_same(expected, np.asarray(column))
+        assert_same(expected, np.asarray(jax.dlpack.from_dlpack(column)))
 
 
 def test_jax_arrays_are_imported_in_place_and_exported_as_copies(session):

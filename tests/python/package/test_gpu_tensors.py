@@ -139,11 +139,16 @@ def test_torch_and_cupy_share_memory(gpu, cuda_session):
     assert address(column) == x.data_ptr() == y.data.ptr
 
 
-def test_rejects_bfloat16(gpu, cuda_session):
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "complex64", "complex128"])
+def test_torch_types_without_arrow_equivalent_round_trip(gpu, cuda_session, dtype):
     torch = pytest.importorskip("torch")
-    x = torch.arange(100, device="cuda").to(torch.bfloat16)
-    with pytest.raises(cd.Error, match="(?i)bfloat"):
-        cuda_session.from_dlpack(x)
+    x = torch.arange(100, device="cuda").to(getattr(torch, dtype))
+    for tensor in (x, x[3:], x[::2], x.reshape(10, 5, 2), x.reshape(10, 5, 2).permute(0, 2, 1), x[:0]):
+        for _ in range(2):
+            back = torch.from_dlpack(cuda_session.from_dlpack(tensor))
+            assert (back.dtype, back.shape) == (tensor.dtype, tensor.shape)
+            bits = [values.contiguous().view(torch.uint8) for values in (back, tensor)]
+            assert torch.equal(*bits)
 
 
 # --- cuda.core ---
