@@ -1,6 +1,7 @@
 //! The element types of tensors, and their names in each format.
 
 use arrow_schema::{DataType, TimeUnit};
+use crossdock_arrays::ExtensionNumber;
 
 /// An element type that Arrow supports.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,6 +10,8 @@ pub enum Element {
     Bool,
     /// An integer or a float.
     Number(DataType),
+    /// A number of the extension type `crossdock.number`.
+    Extension(ExtensionNumber),
     /// A timestamp without a time zone, or a duration: 8 bytes. NumPy's NaT is the least number.
     Time(DataType),
     /// A number of days since 1970-01-01: 8 bytes in NumPy, 4 bytes in Arrow. NumPy's NaT is the
@@ -36,6 +39,18 @@ const NUMBERS: [(&str, char, usize, DataType); 11] = [
     ("U8", 'u', 1, DataType::UInt8),
 ];
 
+/// The numbers of the extension type that safetensors has: the name in safetensors, and the name of
+/// the type.
+const EXTENSION_NUMBERS: [(&str, &str); 7] = [
+    ("BF16", "bfloat16"),
+    ("F8_E4M3", "float8_e4m3fn"),
+    ("F8_E4M3FNUZ", "float8_e4m3fnuz"),
+    ("F8_E5M2", "float8_e5m2"),
+    ("F8_E5M2FNUZ", "float8_e5m2fnuz"),
+    ("F8_E8M0", "float8_e8m0fnu"),
+    ("C64", "complex64"),
+];
+
 const UNITS: [(&str, TimeUnit); 4] = [
     ("s", TimeUnit::Second),
     ("ms", TimeUnit::Millisecond),
@@ -49,6 +64,7 @@ impl Element {
         match self {
             Self::Bool => 1,
             Self::Number(data_type) => data_type.primitive_width().unwrap_or(1),
+            Self::Extension(number) => number.width(),
             Self::Time(_) | Self::Days => 8,
             Self::Bytes(n) => usize::try_from(*n).unwrap_or(0),
             Self::Text(n) => *n as usize * 4,
@@ -65,11 +81,13 @@ impl Element {
         matches!(self, Self::Text(_) | Self::Days)
     }
 
-    /// The alignment in bytes that Arrow requires for the elements.
+    /// The alignment in bytes that programs require for the elements. It is also the number of bytes
+    /// that are in big-endian or little-endian order.
     pub fn alignment(&self) -> usize {
         match self {
             Self::Bytes(_) => 1,
             Self::Text(_) => 4,
+            Self::Extension(number) => number.part_width(),
             other => other.width(),
         }
     }
@@ -79,6 +97,7 @@ impl Element {
         match self {
             Self::Bool => DataType::Int8,
             Self::Number(data_type) | Self::Time(data_type) => data_type.clone(),
+            Self::Extension(number) => number.storage(),
             Self::Days => DataType::Date32,
             Self::Bytes(n) => DataType::FixedSizeBinary(*n),
             Self::Text(_) => DataType::Utf8,
@@ -106,18 +125,18 @@ impl Element {
         if let Some(row) = NUMBERS.iter().find(|row| row.0 == name) {
             return Ok(Self::Number(row.3.clone()));
         }
-        let why = match name {
-            "BF16" => "Arrow has no bfloat16: store the tensor as F32, which has all of its values",
-            "C64" | "C128" => "Arrow has no complex numbers: store the parts as two tensors",
-            _ if ["F8_", "F6_", "F4"].iter().any(|prefix| name.starts_with(prefix)) => {
-                "Arrow has no floats of fewer than 16 bits: store the tensor as F32, which has all of its values"
-            }
-            _ => {
-                let names = NUMBERS.iter().map(|row| row.0).collect::<Vec<_>>().join(", ");
-                return Err(format!("type {name}: unknown, expected BOOL, {names}"));
-            }
-        };
-        Err(format!("type {name}: {why}"))
+        let extension = EXTENSION_NUMBERS.iter().find(|row| row.0 == name);
+        if let Some(number) = extension.and_then(|row| ExtensionNumber::from_name(row.1)) {
+            return Ok(Self::Extension(number));
+        }
+        if ["F6_", "F4"].iter().any(|prefix| name.starts_with(prefix)) {
+            return Err(format!(
+                "type {name}: several elements share a byte, and Arrow has no such type: store the tensor as F32, which \
+                 has all of its values, or the bytes as U8"
+            ));
+        }
+        let names = NUMBERS.iter().map(|row| row.0).chain(EXTENSION_NUMBERS.iter().map(|row| row.0));
+        Err(format!("type {name}: unknown, expected BOOL, {}", names.collect::<Vec<_>>().join(", ")))
     }
 
     /// The name in safetensors. `None` if safetensors does not have the type.
@@ -125,6 +144,9 @@ impl Element {
         match self {
             Self::Bool => Some("BOOL"),
             Self::Number(data_type) => NUMBERS.iter().find(|row| row.3 == *data_type).map(|row| row.0),
+            Self::Extension(number) => {
+                EXTENSION_NUMBERS.iter().find(|row| row.1 == number.name()).map(|row| row.0)
+            }
             _ => None,
         }
     }
@@ -166,9 +188,13 @@ impl Element {
             ('U', Some(n), None) => {
                 Err(format!("the strings have {n} characters, expected 1 to {MAX_CHARS}"))
             }
-            ('c', Some(_), None) => {
-                Err("Arrow has no complex numbers: store the parts separately".to_owned())
+            ('c', Some(width), None) => match width {
+                8 => ExtensionNumber::from_name("complex64"),
+                16 => ExtensionNumber::from_name("complex128"),
+                _ => None,
             }
+            .map(Self::Extension)
+            .ok_or_else(|| "expected complex64 or complex128: cast the array first".to_owned()),
             ('O', ..) => Err("it contains Python objects (pickle), which are never read".to_owned()),
             ('V', ..) => Err("it contains raw or structured data: store its fields separately".to_owned()),
             _ => Err("it is not a type string of NumPy".to_owned()),
@@ -188,6 +214,7 @@ impl Element {
                 let order = if row.2 == 1 { '|' } else { '<' };
                 Some(format!("{order}{}{}", row.1, row.2))
             }
+            Self::Extension(number) => number.is_complex().then(|| format!("<c{}", number.width())),
             Self::Time(DataType::Timestamp(unit, _)) => time('M', unit),
             Self::Time(DataType::Duration(unit)) => time('m', unit),
             Self::Time(_) => None,
@@ -239,9 +266,10 @@ mod tests {
 
     #[test]
     fn names_of_numpy_round_trip() {
-        for name in
-            ["|b1", "<f8", "<f2", "<i4", "|u1", "|i1", "<u8", "<M8[ns]", "<m8[s]", "<M8[D]", "|S5", "<U7"]
-        {
+        for name in [
+            "|b1", "<f8", "<f2", "<i4", "|u1", "|i1", "<u8", "<c8", "<c16", "<M8[ns]", "<m8[s]", "<M8[D]",
+            "|S5", "<U7",
+        ] {
             let element = Element::from_numpy(&name[1..]).unwrap();
             assert_eq!(element.numpy_name().as_deref(), Some(name));
         }
@@ -249,21 +277,21 @@ mod tests {
 
     #[test]
     fn names_of_safetensors_round_trip() {
-        for name in ["BOOL", "F64", "F32", "F16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8"] {
+        let arrow = ["BOOL", "F64", "F32", "F16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8"];
+        for name in arrow.into_iter().chain(EXTENSION_NUMBERS.map(|row| row.0)) {
             assert_eq!(Element::from_safetensors(name).unwrap().safetensors_name(), Some(name));
         }
+        let complex128 = ExtensionNumber::from_name("complex128").unwrap();
+        assert_eq!(Element::Extension(complex128).safetensors_name(), None);
     }
 
     #[test]
     fn unsupported_types_of_safetensors_have_a_reason() {
         for (name, part) in [
-            ("BF16", "type BF16: Arrow has no bfloat16: store the tensor as F32"),
-            ("F8_E4M3", "type F8_E4M3: Arrow has no floats of fewer than 16 bits: store the tensor as F32"),
-            ("F8_E5M2", "F32"),
-            ("F8_E8M0", "F32"),
-            ("F6_E2M3", "F32"),
-            ("F4", "F32"),
-            ("C64", "two tensors"),
+            ("F6_E2M3", "type F6_E2M3: several elements share a byte"),
+            ("F4", "store the tensor as F32"),
+            ("F8", "type F8: unknown"),
+            ("C128", "type C128: unknown, expected BOOL, F64"),
             ("f32", "type f32: unknown, expected BOOL, F64, F32"),
             ("", "type : unknown"),
         ] {
@@ -275,7 +303,8 @@ mod tests {
     #[test]
     fn unsupported_types_have_a_reason() {
         for (name, part) in [
-            ("c16", "complex"),
+            ("c32", "expected complex64 or complex128: cast the array first"),
+            ("c", "not a type string"),
             ("O", "pickle"),
             ("V8", "structured"),
             ("f16", "cast the array"),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
 use arrow_schema::{DataType, Field, Metadata};
+use crossdock_arrays::{ExtensionNumber, NUMBER_EXTENSION};
 use crossdock_memory::{Error, Result};
 
 use crate::element::Element;
@@ -38,7 +39,11 @@ fn extension(name: &str, metadata: String) -> Metadata {
 pub fn to_field(name: &str, element: &Element, row_dims: &[u64]) -> Result<Field> {
     let values = |name: &str, nullable: bool| {
         let field = Field::new(name, element.data_type(), nullable);
-        if *element == Element::Bool { field.with_metadata(extension(BOOL8, String::new())) } else { field }
+        match element {
+            Element::Bool => field.with_metadata(extension(BOOL8, String::new())),
+            Element::Extension(number) => number.field(name, nullable),
+            _ => field,
+        }
     };
     if row_dims.is_empty() {
         return Ok(values(name, element.has_nat()));
@@ -59,7 +64,11 @@ pub fn to_field(name: &str, element: &Element, row_dims: &[u64]) -> Result<Field
     let metadata = TensorMetadata { shape: row_dims.to_vec(), dim_names: None, permutation: None };
     let metadata = serde_json::to_string(&metadata).map_err(|error| Error::internal(error.to_string()))?;
     let list = DataType::FixedSizeList(Arc::new(values("item", true)), n);
-    Ok(Field::new(name, list, false).with_metadata(extension(FIXED_SHAPE_TENSOR, metadata)))
+    let mut metadata = extension(FIXED_SHAPE_TENSOR, metadata);
+    if let Element::Extension(number) = element {
+        number.add_to_column(&mut metadata);
+    }
+    Ok(Field::new(name, list, false).with_metadata(metadata))
 }
 
 /// The form in which a column is written.
@@ -106,10 +115,14 @@ pub fn to_form(field: &Field) -> Result<Form> {
         }
         values = child;
     }
-    let element = match (values.data_type(), values.extension_type_name()) {
+    let number = match ExtensionNumber::of(field) {
+        Ok(number) => number.map(Element::Extension),
+        Err(why) => return unsupported(why),
+    };
+    let element = number.or_else(|| match (values.data_type(), values.extension_type_name()) {
         (DataType::Boolean, _) | (DataType::Int8, Some(BOOL8)) => Some(Element::Bool),
         (other, _) => Element::from_arrow(other),
-    };
+    });
     let Some(element) = element else { return unsupported(advice(values.data_type()).to_owned()) };
     if field.extension_type_name() == Some(FIXED_SHAPE_TENSOR) {
         let shape = tensor_shape(&row_dims, field.extension_type_metadata().unwrap_or(""));
@@ -177,8 +190,9 @@ pub fn lost_metadata(field: &Field) -> Vec<String> {
     while let Some(field) = level {
         let name = field.extension_type_name();
         for (key, value) in field.metadata() {
-            let is_known = matches!(name, Some(BOOL8 | FIXED_SHAPE_TENSOR));
+            let is_known = matches!(name, Some(BOOL8 | FIXED_SHAPE_TENSOR | NUMBER_EXTENSION));
             match key.as_str() {
+                NUMBER_EXTENSION => {}
                 EXTENSION_TYPE_NAME_KEY | EXTENSION_TYPE_METADATA_KEY if is_known => {}
                 EXTENSION_TYPE_METADATA_KEY => {}
                 EXTENSION_TYPE_NAME_KEY => lost.push(format!("the extension type {value}")),

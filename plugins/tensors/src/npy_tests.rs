@@ -67,7 +67,7 @@ fn fortran_order_is_read_if_it_equals_c_order() {
 fn rejects_arrays_that_arrow_does_not_support() {
     for (descr, part) in [
         ("'|O'", "type '|O': it contains Python objects (pickle), which are never read"),
-        ("'<c8'", "type '<c8': Arrow has no complex numbers"),
+        ("'<c32'", "type '<c32': expected complex64 or complex128"),
         ("'<M8[W]'", "cast the array to datetime64[D]"),
         ("'|V3'", "structured"),
         ("[('a', '<f4'), ('b', [('c', '|O')], (2,))]", "a structured type"),

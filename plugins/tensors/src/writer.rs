@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use arrow_schema::{Schema, SchemaRef};
 use crossdock_arrays::layout::ChildRule;
-use crossdock_arrays::{DeviceArray, call_stream, count_nulls, import_batch};
+use crossdock_arrays::{DeviceArray, ExtensionNumber, call_stream, count_nulls, import_batch};
 use crossdock_memory::{Buffer, Device, Error, HostView, Memory, Result, Stream};
 use crossdock_plugin_api::{
     BatchWriter, BufferedSink, Call, Capsule, ColumnPlan, Host, Owned, Sink, Verdict, abi,
@@ -34,6 +34,9 @@ impl Target {
     /// The form in which a column is written.
     fn form(self, field: &arrow_schema::Field) -> Result<Form> {
         let form = to_form(field)?;
+        if let Element::Extension(number) = form.element {
+            self.check_number(field.name(), number)?;
+        }
         match self {
             Self::Npy => return Ok(form),
             Self::Npz(_) => {
@@ -55,6 +58,26 @@ impl Target {
                 field.data_type()
             ))),
         }
+    }
+
+    /// Checks that the format has a type of numbers that Arrow does not have.
+    fn check_number(self, column: &str, number: ExtensionNumber) -> Result<()> {
+        let element = Element::Extension(number);
+        let (in_safetensors, in_numpy) =
+            (element.safetensors_name().is_some(), element.numpy_name().is_some());
+        let (format, is_stored) = match self {
+            Self::SafeTensors => ("safetensors", in_safetensors),
+            Self::Npy | Self::Npz(_) => ("NumPy", in_numpy),
+        };
+        if is_stored {
+            return Ok(());
+        }
+        let advice = match (in_safetensors, in_numpy) {
+            (true, _) => "write safetensors, or cast it",
+            (_, true) => "write npz, or cast it",
+            _ => "cast it",
+        };
+        Err(Error::unsupported(format!("column '{column}': {format} has no {}: {advice}", number.name())))
     }
 
     /// The forms of all columns.

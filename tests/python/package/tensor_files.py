@@ -6,12 +6,24 @@ import struct
 
 import numpy as np
 import pyarrow as pa
+from tensors import number_dtype
 
 SIZES = (0, 1, 1000)
 ROW_SHAPES = ((), (3,), (2, 5), (4, 1, 2), (0,))
 NUMBERS = ("f8", "f4", "f2", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1", "?")
 TIMES = ("M8[s]", "M8[ms]", "M8[us]", "M8[ns]", "m8[s]", "m8[ms]", "m8[us]", "m8[ns]")
 SAFETENSORS = dict(zip(NUMBERS, ("F64", "F32", "F16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL")))
+
+EXTENSION_NUMBERS = {
+    "bfloat16": "BF16",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e4m3fnuz": "F8_E4M3FNUZ",
+    "float8_e5m2": "F8_E5M2",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ",
+    "float8_e8m0fnu": "F8_E8M0",
+    "complex64": "C64",
+}
+"""The names in safetensors of the types that are stored as the extension type crossdock.number."""
 
 
 def array(dtype, shape):
@@ -71,7 +83,8 @@ def safetensors(tensors, metadata=None):
     header, data = {} if metadata is None else {"__metadata__": metadata}, b""
     for name, tensor in tensors.items():
         begin, data = len(data), data + tensor.tobytes()
-        dtype = SAFETENSORS[tensor.dtype.str[1:].replace("b1", "?")]
+        dtype = tensor.dtype
+        dtype = EXTENSION_NUMBERS.get(dtype.name) or SAFETENSORS[dtype.str[1:].replace("b1", "?")]
         header[name] = {"dtype": dtype, "shape": tensor.shape, "data_offsets": [begin, len(data)]}
     header = json.dumps(header, separators=(",", ":")).encode()
     header += b" " * (-len(header) % 8)
@@ -85,9 +98,11 @@ def read_safetensors(path):
     header = json.loads(content[8 : 8 + n])
     metadata, tensors, ends = header.pop("__metadata__", None), {}, [0]
     dtypes = {name: dtype for dtype, name in SAFETENSORS.items()}
+    dtypes |= {name: dtype for dtype, name in EXTENSION_NUMBERS.items()}
     for name, info in header.items():
         begin, end = info["data_offsets"]
-        dtype = np.dtype(dtypes[info["dtype"]])
+        dtype = dtypes[info["dtype"]]
+        dtype = number_dtype(dtype) if dtype in EXTENSION_NUMBERS else np.dtype(dtype)
         assert (8 + n + begin) % dtype.itemsize == 0, "the tensor is not aligned"
         tensors[name] = np.frombuffer(content[8 + n + begin : 8 + n + end], dtype).reshape(info["shape"])
         ends.append(end)

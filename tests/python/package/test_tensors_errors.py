@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tensor_files import CountedFile, array, assert_equal, safetensors
+from tensor_producers import tensor_of
+from tensors import number_dtype
 
 
 def test_rows_that_are_null_are_errors(session, tmp_path):
@@ -24,6 +26,31 @@ def test_time_that_equals_nat_is_an_error(any_session, tmp_path):
     values = pa.array([1, -(2**63), None], pa.int64()).cast(pa.duration("ns"))
     with pytest.raises(cd.Error, match="column 'x': value 1 is -9223372036854775808, which NumPy reads as NaT"):
         any_session.write(any_session.from_arrow(pa.table({"x": values})), tmp_path / "x.npy")
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "match"),
+    [
+        ("bfloat16", "npy", "column 'x': NumPy has no bfloat16: write safetensors, or cast it"),
+        ("float8_e5m2", "npz", "column 'x': NumPy has no float8_e5m2: write safetensors, or cast it"),
+        ("complex128", "safetensors", "column 'x': safetensors has no complex128: write npz, or cast it"),
+        ("float8_e3m4", "safetensors", "column 'x': safetensors has no float8_e3m4: cast it"),
+        ("float8_e3m4", "npz", "column 'x': NumPy has no float8_e3m4: cast it"),
+    ],
+)
+def test_numbers_that_a_format_does_not_have_are_errors(any_session, tmp_path, name, form, match):
+    for shape in ((3,), (3, 2)):
+        tensor = tensor_of(np.zeros(shape, number_dtype(name)))
+        table = any_session.from_dlpack({"x": tensor.capsule})
+        with pytest.raises(cd.Error, match=match):
+            table.write(tmp_path / f"x.{form}")
+
+
+def test_nulls_of_extension_numbers_are_errors(session, tmp_path):
+    tensor = tensor_of(np.zeros(3, number_dtype("bfloat16")))
+    table = session.from_dlpack({"x": tensor.capsule}, masks={"x": np.array([False, True, False])})
+    with pytest.raises(cd.Error, match="column 'x': 1 of 3 rows are null"):
+        table.write(tmp_path / "x.safetensors")
 
 
 MISMATCHED = {"weight": array("f4", (4, 3)), "bias": array("f4", (4,)), "head.weight": array("f4", (2, 3))}
@@ -54,17 +81,17 @@ def test_tensors_with_different_numbers_of_rows(session, tmp_path, form):
 
 def test_unsupported_tensors_are_errors_that_name_their_type(session):
     header = {
-        "bf.a": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]},
-        "f8": {"dtype": "F8_E4M3", "shape": [2], "data_offsets": [4, 6]},
+        "f6.a": {"dtype": "F6_E2M3", "shape": [4], "data_offsets": [0, 3]},
+        "f4": {"dtype": "F4", "shape": [6], "data_offsets": [3, 6]},
         "ok.a": {"dtype": "U8", "shape": [2], "data_offsets": [6, 8]},
     }
     header = json.dumps(header).encode()
     content = struct.pack("<Q", len(header)) + header + bytes(8)
     for arguments, match in [
-        ({}, "'bf.a': type BF16: Arrow has no bfloat16: store the tensor as F32"),
-        ({"columns": ["f8"]}, "'f8': type F8_E4M3: .*store the tensor as F32"),
-        ({"columns": ["bf.a"]}, "'bf.a': type BF16: .*store the tensor as F32"),
-        ({"tensor": "f8"}, "'f8': type F8_E4M3: .*store the tensor as F32"),
+        ({}, "'f6.a': type F6_E2M3: several elements share a byte.*: store the tensor as F32"),
+        ({"columns": ["f4"]}, "'f4': type F4: .*store the tensor as F32"),
+        ({"columns": ["f6.a"]}, "'f6.a': type F6_E2M3: .*store the tensor as F32"),
+        ({"tensor": "f4"}, "'f4': type F4: .*store the tensor as F32"),
     ]:
         with pytest.raises(cd.Error, match=match):
             session.read(content, "safetensors", **arguments)
@@ -81,7 +108,7 @@ class Unpickled:
     ("values", "match"),
     [
         (np.array([Unpickled()], object), "pickle"),
-        (np.zeros(3, "c16"), "complex"),
+        (np.zeros(3, "c32"), "expected complex64 or complex128: cast the array first"),
         (np.zeros(3, "M8[M]"), r"type '<M8\[M\]': Arrow has no datetime64\[M\]: cast the array to datetime64\[D\]"),
         (np.zeros(3, "M8[W]"), r"cast the array to datetime64\[D\]"),
         (np.zeros(3, "M8[h]"), r"cast the array to datetime64\[s\]"),

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tensor_files import (
+    EXTENSION_NUMBERS,
     NUMBERS,
     ROW_SHAPES,
     SIZES,
@@ -22,6 +23,7 @@ from tensor_files import (
     safetensors,
     to_numpy,
 )
+from tensors import assert_same, number_dtype, sample as random_bits
 
 
 @pytest.mark.parametrize("dtype", [*NUMBERS, *TIMES, "S1", "S7"])
@@ -355,3 +357,44 @@ def test_metadata_that_is_not_written_is_a_warning(session, tmp_path):
     table = pa.table({"a": [1]}).replace_schema_metadata({"unit": "m"})
     with pytest.warns(cd.Warning, match="metadata that is not written: 'unit' of the schema"):
         session.write(table, tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("name", EXTENSION_NUMBERS)
+def test_numbers_that_only_the_extension_type_has_round_trip_in_safetensors(any_session, tmp_path, name):
+    for n, row_shape in itertools.product(SIZES, ROW_SHAPES):
+        expected = random_bits(number_dtype(name), (n, *row_shape))
+        (tmp_path / "a.safetensors").write_bytes(safetensors({"first": np.zeros(n, "u1"), "x": expected}))
+        table = any_session.read(tmp_path / "a.safetensors")
+        assert_same(expected, np.asarray(table["x"].to("cpu")))
+        assert_same(expected[3:11], np.asarray(table["x"].slice(min(n, 3), max(0, min(n, 11) - 3)).to("cpu")))
+        part = any_session.read(tmp_path / "a.safetensors", columns=["x"], rows=(3, 11))
+        assert_same(expected[3:11], np.asarray(part["x"].to("cpu")))
+        table.write(tmp_path / "b.safetensors")
+        got, _ = read_safetensors(tmp_path / "b.safetensors")
+        assert_same(expected, got["x"])
+
+
+@pytest.mark.parametrize("dtype", ["<c8", ">c8", "<c16", ">c16"])
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_complex_numbers_round_trip_in_npy_and_npz(any_session, tmp_path, dtype, save):
+    for n, row_shape in itertools.product(SIZES, ROW_SHAPES):
+        stored = array("f8", (n, *row_shape)) + 1j * array("f8", (n, *row_shape))
+        stored = stored.astype(dtype)
+        expected = stored.astype(stored.dtype.newbyteorder("="))
+        np.save(tmp_path / "a.npy", stored)
+        save(tmp_path / "a.npz", values=stored)
+        for form in ("npy", "npz"):
+            table = any_session.read(tmp_path / f"a.{form}")
+            assert_same(expected, np.asarray(table["values"].to("cpu")))
+            table.write(tmp_path / f"b.{form}")
+            with np.load(tmp_path / f"b.{form}") if form == "npz" else io.BytesIO() as file:
+                got = file["values"] if form == "npz" else np.load(tmp_path / "b.npy")
+            assert_same(expected, got)
+
+
+def test_reference_implementation_of_safetensors_agrees_on_complex_numbers(any_session, tmp_path):
+    reference = pytest.importorskip("safetensors.numpy")
+    expected = {"x": array("f4", (7, 2)) + 1j * array("f4", (7, 2)).astype("c8")}
+    reference.save_file(expected, tmp_path / "a.safetensors")
+    any_session.read(tmp_path / "a.safetensors").write(tmp_path / "b.safetensors")
+    assert_same_elements(reference.load_file(tmp_path / "b.safetensors"), expected)
