@@ -1,8 +1,8 @@
 //! The extension type `crossdock.number`: numbers for which Arrow has no type of its own.
 //!
-//! A number is stored as `FixedSizeBinary` of its width, in little-endian order. A complex number is
-//! its real part, followed by its imaginary part. The metadata of the extension type is JSON that
-//! names the type of the number: `{"type":"bfloat16"}`.
+//! A number is stored as `FixedSizeBinary` of its width, in little-endian order. A complex number
+//! is its real part, followed by its imaginary part. The metadata of the extension type is JSON
+//! that names the type of the number: `{"type":"bfloat16"}`.
 //!
 //! In a tensor of several dimensions, the item of the list has the extension type. Some libraries
 //! drop the metadata of an item when they read `arrow.fixed_shape_tensor`. Therefore the field of

@@ -274,8 +274,8 @@ impl BatchExport {
     }
 }
 
-/// Whether a tensor may refer to the values at `address`. Arrow aligns numbers, but not the bytes in
-/// which it stores numbers of the extension type.
+/// Whether a tensor may refer to the values at `address`. Arrow aligns numbers, but not the bytes
+/// in which it stores numbers of the extension type.
 fn is_aligned(address: u64, width: usize) -> bool {
     address.is_multiple_of(width as u64)
 }

@@ -7,7 +7,8 @@
 //! schema. With `nulls=mask`, each tensor is followed by a boolean tensor that is true where a row
 //! is null.
 //!
-//! Numbers that Arrow has no type for, such as bfloat16, have the extension type `crossdock.number`.
+//! Numbers that Arrow has no type for, such as bfloat16, have the extension type
+//! `crossdock.number`.
 //!
 //! DLPack has no events. An imported tensor must be ready on the call's stream. An exported tensor
 //! is ready as soon as the pending work of the call's stream has run.

@@ -81,8 +81,8 @@ impl Element {
         matches!(self, Self::Text(_) | Self::Days)
     }
 
-    /// The alignment in bytes that programs require for the elements. It is also the number of bytes
-    /// that are in big-endian or little-endian order.
+    /// The alignment in bytes that programs require for the elements. It is also the number of
+    /// bytes that are in big-endian or little-endian order.
     pub fn alignment(&self) -> usize {
         match self {
             Self::Bytes(_) => 1,
