@@ -378,8 +378,7 @@ def test_numbers_that_only_the_extension_type_has_round_trip_in_safetensors(any_
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_complex_numbers_round_trip_in_npy_and_npz(any_session, tmp_path, dtype, save):
     for n, row_shape in itertools.product(SIZES, ROW_SHAPES):
-        stored = array("f8", (n, *row_shape)) + 1j * array("f8", (n, *row_shape))
-        stored = stored.astype(dtype)
+        stored = (array("f8", (n, *row_shape)) * (1 - 2j)).astype(dtype)
         expected = stored.astype(stored.dtype.newbyteorder("="))
         np.save(tmp_path / "a.npy", stored)
         save(tmp_path / "a.npz", values=stored)
@@ -394,7 +393,7 @@ def test_complex_numbers_round_trip_in_npy_and_npz(any_session, tmp_path, dtype,
 
 def test_reference_implementation_of_safetensors_agrees_on_complex_numbers(any_session, tmp_path):
     reference = pytest.importorskip("safetensors.numpy")
-    expected = {"x": array("f4", (7, 2)) + 1j * array("f4", (7, 2)).astype("c8")}
+    expected = {"x": (array("f4", (7, 2)) * (1 - 2j)).astype("c8")}
     reference.save_file(expected, tmp_path / "a.safetensors")
     any_session.read(tmp_path / "a.safetensors").write(tmp_path / "b.safetensors")
     assert_same_elements(reference.load_file(tmp_path / "b.safetensors"), expected)
