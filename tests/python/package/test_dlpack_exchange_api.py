@@ -274,7 +274,7 @@ def test_column_takes_ownership_of_the_tensor(table):
 
 
 @pytest.mark.parametrize(
-    "unsupported", [{"dtype": (5, 64, 1)}, {"ndim": 0}, {"version": (2, 0)}, {"device": (9, 0)}], ids=str
+    "unsupported", [{"dtype": (5, 32, 1)}, {"ndim": 0}, {"version": (2, 0)}, {"device": (9, 0)}], ids=str
 )
 def test_failed_import_does_not_delete_the_tensor(table, unsupported):
     tensor = LiveTensor("versioned", **unsupported)
