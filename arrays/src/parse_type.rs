@@ -38,8 +38,8 @@ const ALIASES: [(&str, &str); 21] = [
 ///
 /// The text does not contain everything. Values of maps, and the values and run ends of run-end
 /// encoded arrays, get the usual nullability, and the latter the usual names. Whether the outermost
-/// dictionary is ordered is not a property of its type. A field's name ends at the first `": "`, and does not
-/// begin with `>`.
+/// dictionary is ordered is not a property of its type. A field's name ends at the first `": "`,
+/// and does not begin with `>`.
 ///
 /// # Errors
 ///

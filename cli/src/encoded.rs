@@ -22,7 +22,7 @@ does. It does not check whether the parts fit the encoding: `crossdock verify PL
 the file with the plugin.
 
 Example:
-  crossdock encoded sample.cdenc --encoding packer.bits --type Int32 --length 3 --metadata hex:e8030000 --buffer values.bin")]
+  crossdock encoded sample.cdenc --encoding packer.bits --type int32 --length 3 --metadata hex:e8030000 --buffer values.bin")]
 pub struct Encoded {
     /// The file to write
     #[arg(value_name = "FILE.cdenc")]
@@ -30,7 +30,7 @@ pub struct Encoded {
     /// The id of the encoding
     #[arg(long, value_name = "ID")]
     encoding: String,
-    /// The Arrow type of the values, as `crossdock inspect` shows types: Int32, Utf8, Timestamp(ms)
+    /// The Arrow type of the values, as `inspect` shows types: int32, string, timestamp[ms]
     #[arg(long = "type", value_name = "TYPE", value_parser = parse_type)]
     data_type: DataType,
     /// Allows null values
@@ -52,8 +52,9 @@ pub struct Encoded {
     plugins: options::PluginArgs,
 }
 
+/// Reads a type as `inspect` shows it, or in the notation of arrow-rs.
 fn parse_type(text: &str) -> Result<DataType, String> {
-    text.parse().map_err(|error: arrow_schema::ArrowError| error.to_string())
+    crossdock_arrays::parse_type(text).or_else(|error| text.parse().map_err(|_| error.message().to_owned()))
 }
 
 impl Encoded {

@@ -6,6 +6,7 @@ use arrow_schema::Schema;
 use crossdock::api::CancelFlag;
 use crossdock::source::Input;
 use crossdock::{ReadOptions, Result, printable};
+use crossdock_arrays::field_type_name;
 use serde_json::json;
 
 use super::options;
@@ -33,7 +34,7 @@ pub fn of_file(path: &Path, plugins: &options::PluginArgs, as_json: bool) -> Res
 /// The columns and the metadata of a schema as a JSON object.
 pub fn json_schema(schema: &Schema) -> serde_json::Value {
     let column = |field: &std::sync::Arc<arrow_schema::Field>| {
-        let (name, data_type) = (field.name(), field.data_type().to_string());
+        let (name, data_type) = (field.name(), field_type_name(field));
         json!({ "name": name, "type": data_type, "nullable": field.is_nullable(), "metadata": pairs(field.metadata()) })
     };
     let columns: Vec<_> = schema.fields().iter().map(column).collect();
@@ -46,7 +47,7 @@ pub fn text_schema(schema: &Schema) -> String {
     for (i, field) in schema.fields().iter().enumerate() {
         let nulls = if field.is_nullable() { "" } else { ", no nulls" };
         let head = if i == 0 { "columns" } else { "" };
-        let column = format!("{}: {}{nulls}", field.name(), field.data_type());
+        let column = format!("{}: {}{nulls}", field.name(), field_type_name(field));
         text += &format!("{head:<12} {}\n", printable(&column));
     }
     text

@@ -8,6 +8,7 @@ use crossdock::api::encoded::blob;
 use crossdock::api::{CancelFlag, Device, EncodedArray, EncodedNode, Result as ApiResult};
 use crossdock::source::Input;
 use crossdock::{Error, NodePlan, Plugin, Result, Session, one_line};
+use crossdock_arrays::field_type_name;
 use serde_json::{Value, json};
 
 use super::{options, text};
@@ -107,7 +108,7 @@ fn node_infos(session: &Session, array: &EncodedArray) -> ApiResult<Vec<NodeInfo
 
 fn type_of(session: &Session, node: EncodedNode<'_>) -> Type {
     let field = session.encoded_type(node).map_err(|error| error.one_line())?;
-    Ok((field.data_type().to_string(), field.is_nullable()))
+    Ok((field_type_name(&field), field.is_nullable()))
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -14,6 +14,7 @@ use crossdock_memory::{Device, Result, Stream};
 
 use crate::DeviceBatch;
 use crate::host::HostArray;
+use crate::type_name::field_type_name;
 
 /// Maximum number of characters in a cell.
 const MAX_CELL_CHARS: usize = 40;
@@ -37,7 +38,7 @@ pub fn format_batch(batch: &DeviceBatch, max_rows: usize, stream: &Stream) -> Re
 /// The name and the type of each column, which are the first two lines of a table.
 pub fn header(schema: &Schema) -> Vec<Vec<String>> {
     let fields = schema.fields().iter();
-    fields.map(|field| vec![to_cell(field.name()), to_cell(&field.data_type().to_string())]).collect()
+    fields.map(|field| vec![to_cell(field.name()), to_cell(&field_type_name(field))]).collect()
 }
 
 /// The first `rows` values of each column, as the cells of a table.

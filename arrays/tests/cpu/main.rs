@@ -13,3 +13,4 @@ mod plain;
 mod projections;
 mod properties;
 mod schemas;
+mod type_names;

@@ -20,10 +20,10 @@ fn formats_batch_as_table_on_any_device() {
         let stream = fixture.host.stream(device);
         let batch = fixture.batch(&columns).move_to(&stream, device).unwrap();
         let expected = "\
-a     b        c
-Utf8  Float64  Timestamp(s)
-one   1.5      1970-01-01T00:00:00
-null  -0       1970-01-01T23:59:59
+a       b       c
+string  double  timestamp[s]
+one     1.5     1970-01-01T00:00:00
+null    -0      1970-01-01T23:59:59
 ... 1 more rows
 ";
         assert_eq!(format_batch(&batch, 2, &stream).unwrap(), expected);

@@ -84,8 +84,8 @@ fn show_command_prints_the_first_rows_of_all_files() {
     let show = |more: &[&str]| {
         stdout(&dir.run(&[&["show", "in.csv", "--plugins", csv(), "--from-option", types], more].concat()))
     };
-    assert_eq!(show(&[]), "a      b\nInt64  Utf8\n1      x\n2      y\n3      z\n");
-    assert_eq!(show(&["--rows", "1"]), "a      b\nInt64  Utf8\n1      x\n... more rows\n");
+    assert_eq!(show(&[]), "a      b\nint64  string\n1      x\n2      y\n3      z\n");
+    assert_eq!(show(&["--rows", "1"]), "a      b\nint64  string\n1      x\n... more rows\n");
     assert_eq!(show(&["more.csv", "--columns", "b", "--rows", "4"]).lines().count(), 2 + 4 + 1);
     assert_eq!(show(&["--schema"]).lines().count(), 2);
     let shown: serde_json::Value = serde_json::from_str(&show(&["--json", "--rows", "2"])).unwrap();
@@ -128,8 +128,8 @@ fn filter_keeps_the_rows_that_fulfil_all_comparisons() {
     let dir = with_rows();
     let plugin = ["--plugins", csv(), "--from-option", "types=int64,utf8"];
     let show = |more: &[&str]| stdout(&dir.run(&[&["show", "in.csv"], &plugin[..], more].concat()));
-    assert_eq!(show(&["--filter", "a >= 1.5"]), "a      b\nInt64  Utf8\n2      y\n3      z\n");
-    assert_eq!(show(&["--columns", "b", "--filter", "a>1", "--filter", "b!=z"]), "b\nUtf8\ny\n");
+    assert_eq!(show(&["--filter", "a >= 1.5"]), "a      b\nint64  string\n2      y\n3      z\n");
+    assert_eq!(show(&["--columns", "b", "--filter", "a>1", "--filter", "b!=z"]), "b\nstring\ny\n");
     let convert = |more: &[&str]| {
         let files = ["convert", "in.csv", "-", "--to", "csv", "--quiet"];
         dir.run(&[&files[..], &plugin[..], more].concat())
@@ -193,7 +193,7 @@ b       Utf8   unknown  converted  cpu  printed as text
     };
     let expected = json!({
         "plugin": "csv", "format": "csv", "from": "cpu", "rows": 3, "batches": 1, "bytes_moved": 12,
-        "columns": [column("a", "Int32", Some(12)), column("b", "Utf8", None)],
+        "columns": [column("a", "int32", Some(12)), column("b", "string", None)],
     });
     assert_eq!(json(&plan(&["--to", "csv", "--json"])), expected);
     assert!(stdout(&plan(&["--via", "csv"])).contains(" on cpu, sent through csv by csv: "));
@@ -253,16 +253,16 @@ fn inspect_shows_the_nodes_of_an_array_that_encoded_command_wrote() {
     let dir = CommandDir::new();
     let encoded = |args: &[&str]| dir.run(&[&["encoded"], args].concat());
     std::fs::write(dir.path().join("bytes"), [1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
-    let leaf = ["leaf.cdenc", "--encoding", "a.b", "--type", "Int32", "--length", "1200"];
+    let leaf = ["leaf.cdenc", "--encoding", "a.b", "--type", "int32", "--length", "1200"];
     let parts = ["--metadata", "hex:0102", "--buffer", "bytes", "--buffer", "hex:ff"];
     let text = stdout(&encoded(&[&leaf[..], &parts].concat()));
     let expected = "an encoded array, version 1: 1 node, 2 buffers, 257 B
 node  values  metadata  buffers   decoded by  type
-a.b    1,200  0102      8 B, 1 B  no plugin   Int32
+a.b    1,200  0102      8 B, 1 B  no plugin   int32
 ";
     assert_eq!(text, expected);
     let root =
-        ["root.cdenc", "--encoding", "example.scaled", "--type", "Float32", "--length", "0", "--nullable"];
+        ["root.cdenc", "--encoding", "example.scaled", "--type", "float32", "--length", "0", "--nullable"];
     let children = ["--child", "leaf.cdenc", "--child", "leaf.cdenc", "--metadata", "bytes"];
     assert!(encoded(&[&root[..], &children].concat()).status.success());
     let text = stdout(&dir.run(&["inspect", "root.cdenc", "--plugins", csv()]));
@@ -272,9 +272,9 @@ a.b    1,200  0102      8 B, 1 B  no plugin   Int32
         lines[1..],
         [
             "node            values  metadata          buffers   decoded by  type",
-            "example.scaled       0  0102030405060708  -         csv         Float32, nullable",
-            "  a.b            1,200  0102              8 B, 1 B  no plugin   Int32",
-            "  a.b            1,200  0102              8 B, 1 B  no plugin   Int32",
+            "example.scaled       0  0102030405060708  -         csv         float, nullable",
+            "  a.b            1,200  0102              8 B, 1 B  no plugin   int32",
+            "  a.b            1,200  0102              8 B, 1 B  no plugin   int32",
         ]
     );
     let inspected = json(&dir.run(&["inspect", "root.cdenc", "--json"]));
@@ -285,7 +285,7 @@ a.b    1,200  0102      8 B, 1 B  no plugin   Int32
     assert_eq!(fields("length"), [0, 1200, 1200]);
     assert_eq!(nodes[1]["buffers"][0]["bytes"], 8);
     assert_eq!(nodes[1]["metadata"], "0102");
-    assert_eq!((&nodes[0]["type"], &nodes[0]["nullable"]), (&json!("Float32"), &json!(true)));
+    assert_eq!((&nodes[0]["type"], &nodes[0]["nullable"]), (&json!("float"), &json!(true)));
     for invalid in [
         &["--metadata", "hex:0"][..],
         &["--buffer", "hex:xy"],
@@ -336,7 +336,7 @@ fn new_command_creates_a_folder_and_lists_its_files() {
     let version = env!("CARGO_PKG_VERSION");
     assert!(manifest.contains(&format!("crossdock-plugin-api = \"{version}\"\n")), "{manifest}");
     let text = stdout(&dir.run(&["inspect", "packer/sample.cdenc"]));
-    assert!(text.contains("\npacker.bits       3  e8030000  12 B     no plugin   Int32\n"), "{text}");
+    assert!(text.contains("\npacker.bits       3  e8030000  12 B     no plugin   int32\n"), "{text}");
     for (args, words) in [
         (&["lines", "--language", "c"][..], "'lines' already exists"),
         (&["b", "--language", "c", "--checkout", "."], "--checkout cannot be used with --language c"),

@@ -1,5 +1,6 @@
 //! Plans what a conversion would copy, column by column.
 
+use crossdock_arrays::field_type_name;
 use crossdock_plugin_api::{ColumnPlan, Device, Options, Verdict};
 
 use super::via::Via;
@@ -32,7 +33,7 @@ pub struct PlanReport {
 pub struct ColumnReport {
     /// The column's name.
     pub name: String,
-    /// The column's Arrow type.
+    /// The column's Arrow type, as `type_name` of crossdock-arrays prints it.
     pub data_type: String,
     /// What would happen to the column's bytes.
     pub verdict: Verdict,
@@ -103,7 +104,7 @@ impl Session {
             .zip(schema.fields())
             .map(|(verdict, field)| ColumnReport {
                 name: field.name().clone(),
-                data_type: field.data_type().to_string(),
+                data_type: field_type_name(field),
                 verdict: verdict.verdict,
                 to: verdict.to,
                 reason: verdict.reason,

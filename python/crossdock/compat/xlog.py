@@ -45,7 +45,7 @@ else:
 __all__ = ["SYMBOL", "Imported", "dlpack_roundtrip", "export_arrow_device", "import_arrow_device", "session", "table"]
 
 SYMBOL = {"xlog.symbol": "true", "xlog.symbol_encoding": "u32"}
-"""Metadata of a UInt32 field whose values are symbols: indices into a table of XLOG."""
+"""Metadata of a uint32 field whose values are symbols: indices into a table of XLOG."""
 
 MEMORY_MB = 32768
 
@@ -100,7 +100,7 @@ def table(
 
     columns: a list of tensors, or a dict of them by name.
     names: the names of the columns of a list; None: col_0, col_1, ...
-    symbols: names of columns of symbols. They must be UInt32, and get the metadata SYMBOL.
+    symbols: names of columns of symbols. They must be uint32, and get the metadata SYMBOL.
     num_rows: the number of rows on the device, a tensor of one integer, such as XLOG's row count; None: the
     length of the tensors. The number is read when the length of the table is first needed.
     """
@@ -123,8 +123,8 @@ def table(
     symbols = list(symbols)
     for name in symbols:
         kind = imported.schema[name].type
-        if kind != "UInt32":
-            raise UsageError(f"symbols: column {name!r}: expected UInt32, got {kind}")
+        if kind != "uint32":
+            raise UsageError(f"symbols: column {name!r}: expected uint32, got {kind}")
     return _native.xlog_with_metadata(imported, {name: SYMBOL for name in symbols}) if symbols else imported
 
 

@@ -99,10 +99,10 @@ impl Column {
         self.field.name()
     }
 
-    /// Arrow type as text.
+    /// Arrow type as text, as pyarrow prints it.
     #[getter]
     fn r#type(&self) -> String {
-        self.field.data_type().to_string()
+        crossdock_arrays::field_type_name(&self.field)
     }
 
     /// Name, type, nullability and metadata.

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use crossdock::source::Input;
 use crossdock::{EncodedParts, Parts as HostParts};
-use crossdock_arrays::import_field;
+use crossdock_arrays::{field_type_name, import_field};
 use crossdock_plugin_api::{CapsuleObject, EncodedArray as Tree, LogicalType, abi};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -135,7 +135,7 @@ impl EncodedArray {
         }
         let root = state.tree.root().or_raise()?;
         let field = detached(py, || state.shared.session.encoded_type(root))?;
-        Ok(state.type_text.get_or_init(|| field.data_type().to_string()))
+        Ok(state.type_text.get_or_init(|| field_type_name(&field)))
     }
 }
 
@@ -147,7 +147,7 @@ impl EncodedArray {
         Ok(self.state()?.tree.root().or_raise()?.encoding().to_owned())
     }
 
-    /// Arrow type of the values as text.
+    /// Arrow type of the values as text, as pyarrow prints it.
     #[getter]
     fn r#type(&self, py: Python<'_>) -> PyResult<&str> {
         self.type_text(py)

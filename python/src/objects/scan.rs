@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crossdock::{Batches, Scan as HostScan, Table as HostTable};
 use crossdock_arrays::{
-    DeviceBatch, NextArray, export_data_stream, export_device_stream, export_schema, import_field,
+    DeviceBatch, NextArray, export_data_stream, export_device_stream, export_schema, field_type_name,
+    import_field,
 };
 use crossdock_memory::Stream;
 use crossdock_plugin_api::{CancelFlag, Device, Owned, Result, abi};
@@ -248,8 +249,11 @@ impl Scan {
 
     fn __repr__(&self) -> PyResult<String> {
         let schema = self.0.get()?.scan.schema();
-        let columns: Vec<_> =
-            schema.fields().iter().map(|field| format!("{}: {}", field.name(), field.data_type())).collect();
+        let columns: Vec<_> = schema
+            .fields()
+            .iter()
+            .map(|field| format!("{}: {}", field.name(), field_type_name(field)))
+            .collect();
         Ok(format!("crossdock.Scan({})", columns.join(", ")))
     }
 }

@@ -3,7 +3,7 @@
 use arrow_schema::{FieldRef, SchemaRef};
 use crossdock::Parts;
 use crossdock_arrays::metadata::{Pair, field_pairs, pairs};
-use crossdock_arrays::{export_field, export_schema};
+use crossdock_arrays::{export_field, export_schema, field_type_name};
 use pyo3::exceptions::{PyIndexError, PyKeyError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -124,10 +124,11 @@ impl Field {
         self.0.name()
     }
 
-    /// Arrow type as text.
+    /// Arrow type as text, as pyarrow prints it. An extension type is printed as its storage type;
+    /// `metadata` contains its name.
     #[getter]
     fn r#type(&self) -> String {
-        self.0.data_type().to_string()
+        field_type_name(&self.0)
     }
 
     /// Whether values may be null.
@@ -179,7 +180,7 @@ impl Field {
 
 fn line(field: &FieldRef) -> String {
     let null = if field.is_nullable() { "" } else { " not null" };
-    format!("{}: {}{null}", field.name(), field.data_type())
+    format!("{}: {}{null}", field.name(), field_type_name(field))
 }
 
 /// Converts metadata into a dict. Bytes that are not UTF-8 become lone surrogates, as by

@@ -203,7 +203,7 @@ def test_export_ignores_requested_schema_that_needs_a_cast(session, table, proto
         result = getattr(table, protocol)(requested_schema=requested_schema.__arrow_c_schema__())
         assert session.from_arrow(FixedResult(protocol, result)).schema == table.schema
     result = getattr(table["a"], protocol)(pa.int8().__arrow_c_schema__())
-    assert session.from_arrow(FixedResult(protocol, result)).type == "Int64"
+    assert session.from_arrow(FixedResult(protocol, result)).type == "int64"
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS[1:])

@@ -121,7 +121,7 @@ def test_error_for_cast_that_fails_in_producer_names_the_column(session):
 def test_schema_argument_of_type_field_makes_a_column(session):
     requested = field("n", pa.int8())[0]
     column = session.from_arrow(IgnoresRequestedSchema(pa.chunked_array([[1], [2]])), schema=requested)
-    assert (column.name, column.type, column.to_pyarrow().to_pylist()) == ("n", "Int8", [1, 2])
+    assert (column.name, column.type, column.to_pyarrow().to_pylist()) == ("n", "int8", [1, 2])
     with pytest.raises(cd.UsageError, match="expected structs for a table, got Int64"):
         session.from_arrow(IgnoresRequestedSchema(pa.chunked_array([[1]])), schema=field("n", pa.int8()))
     with pytest.raises(cd.UsageError, match="as_column"):

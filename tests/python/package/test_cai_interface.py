@@ -189,7 +189,7 @@ def test_each_layout_has_the_values_that_numpy_reads(cuda_session, driver, more,
 @pytest.mark.parametrize("address", [0, 8])
 def test_imports_empty_array(cuda_session, address):
     column = cuda_session.from_cuda_array_interface(CudaArrayInterface(address, 0))
-    assert (len(column), column.type) == (0, "Int64")
+    assert (len(column), column.type) == (0, "int64")
 
 
 def test_column_keeps_the_object_alive(cuda_session, driver):

@@ -539,7 +539,7 @@ def test_numpy_copies_device_column_on_request(driver, column):
 
 def test_consumer_waits_for_the_conversion_of_booleans(cuda_session, driver):
     bits = cuda_session.from_dlpack(VALUES % 3 == 0, bools="bits")
-    assert bits.type == "Boolean"
+    assert bits.type == "bool"
     stream = driver.stream()
     capsule = bits.__dlpack__(stream=stream, **VERSIONED)
     tensor = managed(capsule).dl_tensor

@@ -382,7 +382,7 @@ def test_schema_determines_the_types(session, of):
 def test_field_is_accepted_as_schema_of_one_column(session):
     column = session.from_dlpack(np.array([True, False]), pa.field("yes", pa.bool_()))
     assert isinstance(column, cd.Column)
-    assert (column.name, column.type) == ("yes", "Boolean")
+    assert (column.name, column.type) == ("yes", "bool")
     with pytest.raises(TypeError, match="__arrow_c_schema__"):
         session.from_dlpack(np.ones(2), "float64")
 
@@ -396,9 +396,9 @@ def test_list_longer_than_the_schema_becomes_several_batches(session):
 
 def test_bools_bits_argument_converts_booleans_to_bits(session):
     array = np.arange(20) % 3 == 0
-    assert session.from_dlpack(array).type == "Int8"
+    assert session.from_dlpack(array).type == "int8"
     column = session.from_dlpack(array, bools="bits")
-    assert column.type == "Boolean"
+    assert column.type == "bool"
     assert column.to_pyarrow().to_pylist() == array.tolist()
     with pytest.raises(cd.UsageError, match="bools=both"):
         session.from_dlpack(array, bools="both")

@@ -18,7 +18,7 @@ def primitive(session, values, **more):
 
 def test_array_without_children_decodes_to_the_values_in_its_buffer(session):
     array = primitive(session, WORDS)
-    assert (array.encoding, array.type, len(array)) == ("vortex.primitive", "Int32", 3)
+    assert (array.encoding, array.type, len(array)) == ("vortex.primitive", "int32", 3)
     assert array.decode().to_pyarrow().to_pylist() == [3, 1, 2]
 
 

@@ -79,7 +79,7 @@ def test_imports_polars_null_column(session):
 
 def test_requested_schema_is_returned(session):
     requested = session.from_arrow(pa.table({"n": pa.array([1], pa.int8())})).schema
-    assert session.from_arrow(pl.DataFrame({"n": [1]}), schema=requested).schema["n"].type == "Int8"
+    assert session.from_arrow(pl.DataFrame({"n": [1]}), schema=requested).schema["n"].type == "int8"
 
 
 def test_keeps_extension_type_of_dictionary_values(session):

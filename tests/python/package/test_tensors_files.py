@@ -86,7 +86,7 @@ def test_tensors_have_canonical_extension_types(session):
     assert schema.field("b").type == pa.bool8()
     field = session.read(safetensors(tensors)).schema["c"]
     assert field.metadata["ARROW:extension:name"] == "arrow.fixed_shape_tensor"
-    assert field.type.startswith("FixedSizeList(2 x Int8")
+    assert field.type.startswith("fixed_size_list<item: int8")
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])

@@ -142,7 +142,7 @@ def test_round_trip_keeps_metadata_of_xlog_symbol_columns(where):
     # The result makes a second round trip.
     again = xlog.export_arrow_device(imported[0], **where, names=imported[1], symbols=imported.symbols)
     assert xlog.import_arrow_device(again, **where).table["name"].field.metadata == SYMBOL
-    assert [column.type for column in imported.table.columns] == ["UInt32", "Float64", "Boolean", "UInt32"]
+    assert [column.type for column in imported.table.columns] == ["uint32", "double", "bool", "uint32"]
 
 
 def test_xlog_symbol_metadata_of_other_producers_is_recognised(where):
@@ -225,7 +225,7 @@ def test_rejects_invalid_columns(where):
         "names: expected 2, one for each column, got 1": ([three, three], {"names": ["a"]}),
         "names: 'a' is repeated": ([three, three], {"names": ["a", "a"]}),
         "'col_1' is 2 rows long, expected 3": ([three, two], {}),
-        "symbols: column 'col_0': expected UInt32, got Int64": ([three], {"symbols": ["col_0"]}),
+        "symbols: column 'col_0': expected uint32, got int64": ([three], {"symbols": ["col_0"]}),
     }
     for message, (tensors, more) in cases.items():
         with pytest.raises(cd.UsageError, match=message):
