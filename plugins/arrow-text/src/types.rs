@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema};
+use crossdock_arrays::parse_type;
 use crossdock_plugin_api::{Error, Options, Result};
 
 /// The types of some columns, in the order of the option.
@@ -10,7 +11,7 @@ use crossdock_plugin_api::{Error, Options, Result};
 pub struct Types(Vec<(String, DataType)>);
 
 impl Types {
-    /// Reads the option `types`: pairs of a name and a type, such as `id=Int64, at=Timestamp(ms)`.
+    /// Reads the option `types`: pairs of a name and a type, such as `id=int64, at=timestamp[ms]`.
     ///
     /// # Errors
     /// Invalid argument if a pair or a type is invalid, or if a column occurs twice.
@@ -22,15 +23,15 @@ impl Types {
             let invalid = |what: String| {
                 Error::invalid_argument(format!("the option types has '{pair}', expected {what}"))
             };
-            let (name, data_type) =
-                pair.rsplit_once('=').ok_or_else(|| invalid("a column and a type, as in id=Int64".into()))?;
-            let (name, data_type) = (name.trim(), data_type.trim());
+            if !pair.contains('=') {
+                return Err(invalid("a column and a type, as in id=int64".into()));
+            }
+            let (name, data_type) = column_and_type(pair).ok_or_else(|| {
+                invalid("a type, such as int64, string, timestamp[ms] or decimal128(10, 2)".into())
+            })?;
             if types.iter().any(|(other, _)| other == name) {
                 return Err(invalid("each column once".into()));
             }
-            let data_type = parse(data_type).ok_or_else(|| {
-                invalid("a type, such as Int64, Utf8, Timestamp(ms) or Decimal128(10, 2)".into())
-            })?;
             types.push((name.to_string(), data_type));
         }
         Ok(Self(types))
@@ -73,45 +74,48 @@ impl Types {
     }
 }
 
-/// Splits at commas that are not in parentheses or quotes.
+/// Splits at commas that are not in quotes, and not in brackets of a type.
 fn split(text: &str) -> impl Iterator<Item = &str> {
-    let (mut depth, mut in_quotes) = (0i32, false);
+    let (mut depth, mut in_quotes, mut in_type) = (0i32, false, false);
     text.split(move |character| {
         match character {
             '"' => in_quotes = !in_quotes,
             _ if in_quotes => {}
+            '=' => in_type = true,
             '(' => depth += 1,
             ')' => depth -= 1,
-            ',' => return depth == 0,
+            // Names of columns may contain these characters.
+            '<' | '[' if in_type => depth += 1,
+            '>' | ']' if in_type => depth -= 1,
+            ',' if depth == 0 => {
+                in_type = false;
+                return true;
+            }
             _ => {}
         }
         false
     })
 }
 
-/// Reads a type in the notation of arrow-rs, or the name of a simple type in any case.
+/// Splits a pair at the first `=` that is followed by a type, because the name of a column and a
+/// type may contain this character, too.
+fn column_and_type(pair: &str) -> Option<(&str, DataType)> {
+    pair.match_indices('=').find_map(|(at, _)| {
+        let (name, data_type) = (pair.get(..at)?, pair.get(at + 1..)?);
+        Some((name.trim(), parse(data_type.trim())?))
+    })
+}
+
+/// Reads a type as Crossdock prints it, or in the notation of arrow-rs.
 fn parse(text: &str) -> Option<DataType> {
     if let Ok(data_type) = text.parse() {
         return Some(data_type);
     }
-    Some(match text.to_ascii_lowercase().as_str() {
-        "bool" | "boolean" => DataType::Boolean,
-        "int8" => DataType::Int8,
-        "int16" => DataType::Int16,
-        "int32" => DataType::Int32,
-        "int64" => DataType::Int64,
-        "uint8" => DataType::UInt8,
-        "uint16" => DataType::UInt16,
-        "uint32" => DataType::UInt32,
-        "uint64" => DataType::UInt64,
-        "float16" => DataType::Float16,
-        "float32" => DataType::Float32,
-        "float64" | "double" => DataType::Float64,
-        "utf8" | "string" | "text" => DataType::Utf8,
-        "binary" => DataType::Binary,
-        "date" | "date32" => DataType::Date32,
-        _ => return None,
-    })
+    match text.to_ascii_lowercase().as_str() {
+        "text" => Some(DataType::Utf8),
+        "date" => Some(DataType::Date32),
+        _ => parse_type(text).ok(),
+    }
 }
 
 #[cfg(test)]
@@ -125,11 +129,20 @@ mod tests {
 
     #[test]
     fn types_are_pairs_of_a_name_and_a_type() {
-        let types = read("a=int8, b c=Decimal128(10, 2),d=e=Timestamp(ms)").unwrap();
+        let types = read(
+            "a=int8, b c=Decimal128(10, 2),d=e=Timestamp(ms),<[=timestamp[s, tz=UTC],\
+             f=dictionary<values=string, indices=int32, ordered=0>,g=struct<x: int8, y: float>",
+        )
+        .unwrap();
+        let dictionary = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
+        let fields = vec![Field::new("x", DataType::Int8, true), Field::new("y", DataType::Float32, true)];
         let expected = [
             ("a".to_string(), DataType::Int8),
             ("b c".to_string(), DataType::Decimal128(10, 2)),
             ("d=e".to_string(), DataType::Timestamp(TimeUnit::Millisecond, None)),
+            ("<[".to_string(), DataType::Timestamp(TimeUnit::Second, Some("UTC".into()))),
+            ("f".to_string(), dictionary),
+            ("g".to_string(), DataType::Struct(fields.into())),
         ];
         assert_eq!(types.0, expected);
         for bad in ["a", "a=", "a=int9", "a=int8,a=int16", ""] {
