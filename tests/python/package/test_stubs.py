@@ -1,6 +1,8 @@
-"""Type stubs: a correct program has no type error, and each misuse has one. `cargo xtask test` compares the
-stubs with the module, using mypy's stubtest."""
+"""Type stubs: correct programs and those of the documentation have no type error, and each misuse has one.
+`cargo xtask test` compares the stubs with the module, using mypy's stubtest."""
 
+import importlib.util
+import json
 import os
 import pathlib
 import subprocess
@@ -8,6 +10,7 @@ import sys
 
 import crossdock as cd
 import pytest
+from test_package_docs import ALL, BEGIN, FENCED, README
 
 pytest.importorskip("mypy")
 
@@ -45,6 +48,53 @@ error: type[ValueError] = cd.UsageError
 default: cd.Session = cd.default_session()
 """
 
+# Libraries of which each has stubs that declare the methods of the protocols.
+EXCHANGE = """
+from typing import assert_type
+
+import arro3.core as arro3
+import crossdock as cd
+import numpy as np
+
+class Series:
+    dtype = "int64"
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+class Unknown:
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+def exports(table: cd.Table, column: cd.Column, scan: cd.Scan) -> None:
+    arro3.Table.from_arrow(table)
+    arro3.RecordBatchReader.from_arrow(scan)
+    arro3.Array.from_arrow(column)
+    np.from_dlpack(column)
+    np.asarray(column)
+
+def tensors(session: cd.Session, column: cd.Column) -> None:
+    assert_type(session.from_dlpack(np.arange(3)), cd.Column)
+    assert_type(session.from_dlpack({"a": np.from_dlpack(column), "b": np.zeros(3, bool)}), cd.Table)
+
+def tables(
+    session: cd.Session, table: cd.Table, scan: cd.Scan, other: arro3.Table, batch: arro3.RecordBatch,
+    reader: arro3.RecordBatchReader,
+) -> None:
+    assert_type(session.from_arrow(table), cd.Table)
+    assert_type(session.from_arrow(scan), cd.Table)
+    assert_type(session.from_arrow(other), cd.Table)
+    assert_type(session.from_arrow(batch), cd.Table)
+    assert_type(session.from_arrow(reader), cd.Table)
+    assert_type(session.from_arrow(table, as_column=True), cd.Column)
+
+def columns(session: cd.Session, column: cd.Column, array: arro3.Array, chunks: arro3.ChunkedArray) -> None:
+    assert_type(session.from_arrow(column), cd.Column)
+    assert_type(session.from_arrow(array), cd.Column)
+    assert_type(session.from_arrow(chunks), cd.Column)
+    assert_type(session.from_arrow(Series()), cd.Column)
+    assert_type(session.from_arrow(Unknown()), cd.Table | cd.Column)
+    assert_type(session.from_capsules(*column.__arrow_c_array__()), cd.Table | cd.Column)
+    assert_type(session.from_capsules(*column.__arrow_c_array__(), as_column=True), cd.Column)
+"""
+
 WRONG = [
     "cd.Session(device=0)",
     'cd.Session("cpu", "32GiB")',
@@ -69,23 +119,65 @@ WRONG = [
 HEAD = "import crossdock as cd\n\ndef use(session: cd.Session, table: cd.Table, column: cd.Column) -> None:\n"
 
 
-@pytest.fixture(scope="module")
-def errors(tmp_path_factory):
-    """Returns mypy's messages as lines of "program: line: text"."""
-    folder = tmp_path_factory.mktemp("programs")
-    (folder / "good.py").write_text(GOOD)
-    (folder / "wrong.py").write_text(HEAD + "".join(f"    {line}\n" for line in WRONG))
-    environment = os.environ | {"PYTHONPATH": str(pathlib.Path(cd.__file__).parents[1])}
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(folder / "cache"), "good.py", "wrong.py"]
+# The folder of the package.
+PACKAGES = str(pathlib.Path(cd.__file__).parents[1])
+# pyarrow has no stubs, and other libraries need not be installed.
+LENIENT = ["--disable-error-code=import-untyped", "--disable-error-code=import-not-found"]
+
+
+def write_programs(folder):
+    cpu, gpu = FENCED.findall(README)
+    wrong = HEAD + "".join(f"    {line}\n" for line in WRONG)
+    programs = {"good": GOOD, "exchange": EXCHANGE, "readme_cpu": cpu, "readme_gpu": gpu, "wrong": wrong}
+    for name, program in programs.items():
+        (folder / f"{name}.py").write_text(program)
+
+
+def mypy(folder, *options):
+    """Returns the messages about the programs in the folder, as lines of "program: line: text"."""
+    environment = os.environ | {"PYTHONPATH": PACKAGES}
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", folder / "cache", *LENIENT, *options]
+    command += sorted(file.name for file in folder.glob("*.py"))
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
     assert done.stderr == ""
     return [line for line in done.stdout.splitlines() if ": error: " in line]
 
 
-def test_correct_program_has_no_type_error(errors):
+def pyright(folder):
+    """Returns the messages in the form of those of mypy."""
+    if importlib.util.find_spec("pyright") is None:
+        pytest.skip("pyright is not installed")
+    config = {"extraPaths": [PACKAGES], "reportMissingImports": False, "reportMissingModuleSource": False}
+    (folder / "pyrightconfig.json").write_text(json.dumps(config))
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    shown = json.loads(done.stdout)["generalDiagnostics"]
+    return [
+        f"{pathlib.Path(error['file']).name}:{error['range']['start']['line'] + 1}: {error['message']}"
+        for error in shown
+        if error["severity"] == "error"
+    ]
+
+
+@pytest.fixture(scope="module", params=[mypy, pyright], ids=lambda check: check.__name__)
+def errors(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("programs")
+    write_programs(folder)
+    return request.param(folder)
+
+
+def test_correct_programs_have_no_type_error(errors):
     assert [error for error in errors if not error.startswith("wrong.py")] == []
 
 
 def test_each_misuse_has_a_type_error(errors):
     lines = {int(error.split(":")[1]) - 4 for error in errors if error.startswith("wrong.py")}
     assert lines == set(range(len(WRONG))), [line for i, line in enumerate(WRONG) if i not in lines]
+
+
+def test_recipes_have_no_type_error(tmp_path):
+    for i, (_, _, program) in enumerate(ALL):
+        (tmp_path / f"recipe_{i}.py").write_text(BEGIN + program)
+    # Some recipes contain functions without annotations, or a subclass of an untyped class.
+    lenient = ["--allow-untyped-defs", "--allow-untyped-calls", "--allow-subclassing-any"]
+    assert [f"{ALL[int(e.split('.')[0].split('_')[1])][0]}: {e}" for e in mypy(tmp_path, *lenient)] == []
