@@ -56,7 +56,7 @@ def _literal(value: Any) -> tuple[str, Any]:
 
 def _wrong(value: Any) -> _WrongValue:
     if value is None:
-        return _WrongValue("None is no value: a null fulfils no comparison, and does not replace nulls")
+        return _WrongValue("None is no value of a comparison or of fill_null")
     return _WrongValue(
         "expected a bool, a number, a string, bytes, or a date or time without a time zone, or a datetime,"
         f" got {value!r} of type {type(value).__name__}"

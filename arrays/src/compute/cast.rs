@@ -10,7 +10,7 @@ use super::{aligned, batch_of, lists_of_fixed_size, texts, units};
 use crate::nulls::stream_on;
 use crate::print::cells;
 use crate::take::{Slot, Slots, expand_runs, from_plain, to_plain};
-use crate::{DeviceArray, decode_dictionary};
+use crate::{DeviceArray, decode_dictionary, type_name};
 
 /// Whether a cast may lose information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +89,9 @@ pub fn cast_values(
             }
             if let (Some(_), true) = (&stored, number_type(to).is_some()) {
                 return Err(Error::unsupported(format!(
-                    "there is no cast from {from} to {to}: cast it to {} first",
+                    "there is no cast from {} to {}: cast it to {} first",
+                    type_name(from),
+                    type_name(to),
                     if stored == Some(DataType::Int32) { "int32" } else { "int64" }
                 )));
             }
@@ -194,7 +196,8 @@ fn cast_numbers(
         if let Some(row) = lost {
             let value = shown(&filled, row, stream)?;
             return Err(Error::invalid_argument(format!(
-                "the value {value} cannot be represented as {to}: change it, or pass safe=False"
+                "the value {value} cannot be represented as {}: change it, or pass safe=False",
+                type_name(to)
             ))
             .with_row(row));
         }
@@ -276,7 +279,8 @@ fn rescaled(
     if let Some(row) = wrong {
         let value = shown(array, row, stream)?;
         return Err(Error::invalid_argument(format!(
-            "the value {value} cannot be represented as {to}: change it, or pass safe=False"
+            "the value {value} cannot be represented as {}: change it, or pass safe=False",
+            type_name(to)
         ))
         .with_row(row));
     }
@@ -338,7 +342,8 @@ fn cast_list(
                 && got != size
             {
                 return Err(Error::invalid_argument(format!(
-                    "the lists have {got} elements, expected {size} for {to}"
+                    "the lists have {got} elements, expected {size} for {}",
+                    type_name(to)
                 )));
             }
         }

@@ -69,7 +69,12 @@ fn offset_values(array: &DeviceArray) -> Result<ByteValues<'_>> {
     let width_bytes = match array.data_type() {
         DataType::Utf8 | DataType::Binary => 4,
         DataType::LargeUtf8 | DataType::LargeBinary => 8,
-        other => return Err(Error::unsupported(format!("values of type {other} have no dictionary"))),
+        other => {
+            return Err(Error::unsupported(format!(
+                "values of type {} have no dictionary",
+                crate::type_name(other)
+            )));
+        }
     };
     let buffer = |i: usize| array.buffers().get(i).and_then(Option::as_ref);
     let offsets = buffer(1).ok_or_else(|| Error::internal("values without offsets"))?;

@@ -23,7 +23,12 @@ pub fn lists_of_fixed_size(array: &DeviceArray, stream: &Stream) -> Result<Devic
         DataType::FixedSizeList(..) => return Ok(array.clone()),
         DataType::List(field) => (field, 4, NumberType::Int32),
         DataType::LargeList(field) => (field, 8, NumberType::Int64),
-        other => return Err(Error::unsupported(format!("expected lists with offsets, got {other}"))),
+        other => {
+            return Err(Error::unsupported(format!(
+                "expected lists with offsets, got {}",
+                crate::type_name(other)
+            )));
+        }
     };
     let fixed = |size: i32| DataType::FixedSizeList(Arc::clone(field), size);
     if array.is_empty() {
@@ -86,7 +91,12 @@ pub fn elements_and_offsets(array: &DeviceArray, stream: &Stream) -> Result<(Dev
     let (width, of) = match array.data_type() {
         DataType::List(_) => (4, DataType::Int32),
         DataType::LargeList(_) => (8, DataType::Int64),
-        other => return Err(Error::unsupported(format!("expected lists with offsets, got {other}"))),
+        other => {
+            return Err(Error::unsupported(format!(
+                "expected lists with offsets, got {}",
+                crate::type_name(other)
+            )));
+        }
     };
     let missing = || Error::internal("lists without offsets or elements");
     let elements = array.children().first().ok_or_else(missing)?;

@@ -32,7 +32,10 @@ impl RowIndices {
     pub fn new(indices: &DeviceArray, rows: usize, stream: &Stream) -> Result<Self> {
         let data_type = indices.data_type();
         if !data_type.is_integer() {
-            return Err(Error::invalid_argument(format!("expected integers, got {data_type}")));
+            return Err(Error::invalid_argument(format!(
+                "expected integers, got {}",
+                crate::type_name(data_type)
+            )));
         }
         let stream = stream_on(indices.device(), stream)?;
         let nulls = indices.count_nulls(&stream)?;
@@ -96,7 +99,8 @@ impl RowIndices {
         let Some(buffer) = &self.buffer else { return DeviceArray::empty(data_type) };
         if self.validity.is_some() && !array.layout().has_validity && *data_type != DataType::Null {
             return Err(Error::unsupported(format!(
-                "a value of type {data_type} cannot be null, and an index is null: fill or drop the null indices"
+                "a value of type {} cannot be null, and an index is null: fill or drop the null indices",
+                crate::type_name(data_type)
             )));
         }
         if array.is_empty() {
@@ -104,7 +108,8 @@ impl RowIndices {
             let plain = plain_type(data_type);
             if !can_take(&plain) {
                 return Err(Error::unsupported(format!(
-                    "cannot take null rows of an empty column of {data_type}"
+                    "cannot take null rows of an empty column of {}",
+                    crate::type_name(data_type)
                 )));
             }
             let taken = take(stream, &to_plain(array, stream)?, &self.array)?;

@@ -24,8 +24,12 @@ pub(crate) fn value_bytes(data_type: &DataType, literal: &Literal) -> Result<Vec
         (DataType::Float16, Some(x)) => return Ok(round::to_f16(x).to_ne_bytes().to_vec()),
         _ => {}
     }
-    let cannot =
-        |why: &str| Error::invalid_argument(format!("{literal} cannot be a value of type {data_type}{why}"));
+    let cannot = |why: &str| {
+        Error::invalid_argument(format!(
+            "{literal} cannot be a value of type {}{why}",
+            crate::type_name(data_type)
+        ))
+    };
     let comparison = Comparison::new(data_type, Operator::Equal, literal).map_err(|error| {
         let message = error.message().replace("cannot be compared with", "cannot be");
         Error::invalid_argument(message)

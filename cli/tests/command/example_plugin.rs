@@ -182,9 +182,9 @@ fn plan_command_shows_the_bytes_and_the_verdict_of_each_column() {
         )
     };
     let text = "3 rows in 1 batches on cpu, written as csv by csv: 12 B to be moved
-column  type     bytes  verdict    to   reason
-a       Int32     12 B  converted  cpu  printed as text
-b       Utf8   unknown  converted  cpu  printed as text
+column  type      bytes  verdict    to   reason
+a       int32      12 B  converted  cpu  printed as text
+b       string  unknown  converted  cpu  printed as text
 ";
     assert_eq!(stdout(&plan(&["--to", "csv"])), text);
     let column = |name, data_type, bytes: Option<u64>| {

@@ -162,9 +162,9 @@ fn inspect_shows_the_format_the_plugin_and_the_columns_of_a_table() {
     let plugin = c_library(dir.path(), "lines.so", &["-I", &include, &source]).display().to_string();
     let inspect =
         |more: &[&str]| dir.run(&[&["inspect", "lines/sample.lines", "--plugins", &plugin], more].concat());
-    let expected = "format       lines\nread by      lines\ncolumns      line: Binary, no nulls\n";
+    let expected = "format       lines\nread by      lines\ncolumns      line: binary, no nulls\n";
     assert_eq!(stdout(&inspect(&[])), expected);
-    let column = serde_json::json!({ "name": "line", "type": "Binary", "nullable": false, "metadata": {} });
+    let column = serde_json::json!({ "name": "line", "type": "binary", "nullable": false, "metadata": {} });
     let expected =
         serde_json::json!({ "format": "lines", "plugin": "lines", "columns": [column], "metadata": {} });
     assert_eq!(json(&inspect(&["--json"])), expected);

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use crossdock_arrays::filter::Literal;
+use crossdock_arrays::metadata::with_dictionary_values;
 use crossdock_arrays::{
-    CastMode, DeviceArray, DeviceBatch, RowIndices, cast_values, dictionary_encode, dictionary_keys,
-    elements_and_offsets, fill_null, filter_rows, first_true, lists_of_fixed_size, null_mask,
+    CastMode, DeviceArray, DeviceBatch, NUMBER_EXTENSION, RowIndices, cast_values, dictionary_encode,
+    dictionary_keys, elements_and_offsets, fill_null, filter_rows, first_true, lists_of_fixed_size,
+    null_mask,
 };
 use crossdock_kernel_library::with_threads;
 use crossdock_memory::Stream;
@@ -128,7 +131,10 @@ impl Table {
         self.map_column(
             index,
             |array, stream| cast_values(array, to, mode, stream),
-            |field| field.with_data_type(to.clone()),
+            |field| match field.data_type() == to {
+                true => field,
+                false => without_extension(field).with_data_type(to.clone()),
+            },
         )
     }
 
@@ -154,7 +160,14 @@ impl Table {
             DataType::Dictionary(..) => field,
             other => {
                 let other = other.clone();
-                field.with_data_type(DataType::Dictionary(Box::new(DataType::Int32), Box::new(other)))
+                let encoded = DataType::Dictionary(Box::new(DataType::Int32), Box::new(other));
+                // The extension type is that of the values.
+                let of_values =
+                    field.metadata().iter().filter(|(key, _)| EXTENSION_KEYS.contains(&key.as_str()));
+                let of_values = of_values.map(|(key, value)| (key.clone(), value.clone())).collect();
+                let field = without_extension(field).with_data_type(encoded);
+                let metadata = with_dictionary_values(field.metadata().clone(), &of_values);
+                field.with_metadata(metadata)
             }
         };
         self.combine()?.map_column(index, dictionary_encode, encoded)
@@ -176,7 +189,7 @@ impl Table {
         combined.map_column(
             index,
             |_, _| Ok(lists.clone()),
-            |field| field.with_data_type(of).with_nullable(false),
+            |field| without_extension(field).with_data_type(of).with_nullable(false),
         )
     }
 
@@ -368,6 +381,18 @@ impl Table {
         }
         Ok(Self { session: self.session.clone(), schema, batches })
     }
+}
+
+/// The keys of the metadata that describe the extension type of a field.
+const EXTENSION_KEYS: [&str; 3] = [EXTENSION_TYPE_NAME_KEY, EXTENSION_TYPE_METADATA_KEY, NUMBER_EXTENSION];
+
+/// The field without the extension type, which belongs to the storage type of the field.
+fn without_extension(field: Field) -> Field {
+    let mut metadata = field.metadata().clone();
+    for key in EXTENSION_KEYS {
+        metadata.remove(key);
+    }
+    field.with_metadata(metadata)
 }
 
 fn not_one() -> ApiError {

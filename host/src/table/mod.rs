@@ -127,7 +127,11 @@ impl Table {
     /// # Errors
     /// [`Error::Device`] if the device does not exist or has too little memory.
     pub fn move_to(&self, device: Device) -> Result<Table> {
-        let moved = self.batches.iter().map(|batch| move_batch(&self.session, batch.clone(), device));
+        // The device of a table without batches is that of its session.
+        let none = self.batches.is_empty() && device != self.session.device();
+        let none = none.then(|| self.empty_batch()).transpose()?;
+        let batches = self.batches.iter().chain(&none);
+        let moved = batches.map(|batch| move_batch(&self.session, batch.clone(), device));
         Ok(Self {
             batches: moved.collect::<Result<_>>()?,
             session: self.session.clone(),

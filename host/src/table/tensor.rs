@@ -1,8 +1,8 @@
 //! Columns of any type as tensors.
 
 use arrow_schema::DataType;
-use crossdock_arrays::CastMode;
 use crossdock_arrays::filter::{Decimal, Literal};
+use crossdock_arrays::{CastMode, NUMBER_EXTENSION};
 
 use super::Table;
 use crate::error::{Error, Result};
@@ -77,6 +77,7 @@ fn is_number(value: &Literal) -> bool {
 fn zero(column: &Table) -> Literal {
     match column.schema().fields().first().map(|field| field.data_type()) {
         Some(DataType::Boolean) => Literal::Bool(false),
+        Some(DataType::FixedSizeBinary(size)) => Literal::Bytes(vec![0; usize::try_from(*size).unwrap_or(0)]),
         _ => Literal::Decimal(Decimal::from(0)),
     }
 }
@@ -94,6 +95,10 @@ fn numbers(column: &Table, name: &str) -> Result<Table> {
     };
     match field.data_type() {
         DataType::Boolean => Ok(column.clone()),
+        // Numbers such as bfloat16.
+        DataType::FixedSizeBinary(_) if field.extension_type_name() == Some(NUMBER_EXTENSION) => {
+            Ok(column.clone())
+        }
         of if of.is_numeric()
             && !matches!(of, Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..)) =>
         {

@@ -243,7 +243,7 @@ def test_rejects_conversion_without_copy(session):
 
 @pytest.mark.parametrize(
     ("source", "message"),
-    [(pa.array([1, None]), "null"), (pa.array(["a"]), "numbers"), (pa.chunked_array([[1], [2]]), "combine_chunks")],
+    [(pa.array([1, None]), "null"), (pa.array(["a"]), "numbers")],
     ids=lambda value: str(getattr(value, "type", "")),
 )
 def test_raises_instead_of_making_object_arrays(session, source, message):

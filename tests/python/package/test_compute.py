@@ -144,15 +144,15 @@ def flat(source):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("int8", 128, "cannot be a value of type Int8"),
-        ("int8", 1.5, "cannot be a value of type Int8"),
+        ("int8", 128, "cannot be a value of type int8"),
+        ("int8", 1.5, "cannot be a value of type int8"),
         ("int8", "1", "expected a number"),
-        ("uint64", -1, "UInt64"),
+        ("uint64", -1, "uint64"),
         ("string", b"x", "expected a string"),
         ("fixed_size_binary", b"ab", "expected 3 bytes, got 2"),
         ("timestamp", datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC), "without a time zone"),
         ("decimal32", decimal.Decimal("0.001"), "exactly"),
-        ("int8", None, "fill_null: None"),
+        ("int8", None, "fill_null: None is no value"),
         ("int8", [1], "fill_null: expected"),
     ],
 )
@@ -473,6 +473,25 @@ def test_lists_of_any_length_become_elements_and_offsets(any_session, kind):
         any_session.from_arrow(pa.array([[1], None], kind)).elements_and_offsets()
     with pytest.raises(cd.UnsupportedError, match="expected lists with offsets"):
         any_session.from_arrow(pa.array([1])).elements_and_offsets()
+
+
+def test_extension_types_follow_their_values(session):
+    names = pa.array([b"a", b"b", b"a"], pa.binary(1))
+    extension = {"ARROW:extension:name": "some.name", "ARROW:extension:metadata": "", "k": "v"}
+    schema = pa.schema([pa.field("c", names.type, metadata=extension)])
+    column = session.from_arrow(pa.table([names], schema=schema))["c"]
+    encoded = column.dictionary_encode()
+    assert encoded.field.metadata == {"k": "v"}
+    assert encoded.decode_dictionary().field == column.field
+    booleans = session.from_dlpack(np.array([True, False]))
+    assert booleans.cast("bool").to_pyarrow().type == pa.bool_()
+    assert booleans.cast("bool").field.metadata == {}
+
+
+def test_table_without_batches_moves_to_another_device(cuda_session):
+    empty = cuda_session.from_arrow(pa.table({"a": pa.array([], pa.int64())}).to_reader())
+    assert (empty.num_batches, empty.to("cpu").device, empty.to("cpu").num_rows) == (0, "cpu", 0)
+    assert np.asarray(empty["a"].to("cpu")).shape == (0,)
 
 
 def test_chunked_columns_export_as_one_tensor(session):

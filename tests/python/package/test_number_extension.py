@@ -81,7 +81,7 @@ def test_contiguous_tensors_are_used_in_place(session, name):
 @names
 def test_schema_has_the_extension_type(session, name):
     one = session.from_dlpack({"x": tensor_of(array_of(name)).capsule}).schema["x"]
-    assert one.type == f"FixedSizeBinary({number_dtype(name).itemsize})"
+    assert one.type == f"fixed_size_binary[{number_dtype(name).itemsize}]"
     assert one.metadata == extension(name)
     rows = session.from_dlpack({"x": tensor_of(array_of(name, "rows")).capsule})
     field = pa.field(rows.schema["x"])
