@@ -245,24 +245,26 @@ fn advice(data_type: &DataType) -> &'static str {
     use DataType::*;
     match data_type {
         Date32 | Date64 | Time32(_) | Time64(_) | Timestamp(..) | Duration(_) | Interval(_) => {
-            "DLPack has no dates and times; cast it to an integer type of its width, or leave it out"
+            "DLPack has no dates and times; cast it to an integer type of its width (in Python, Column.to_tensor \
+             does), or leave it out"
         }
         Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..) => {
-            "DLPack has no decimals; cast it to float64 or an integer type, or leave it out"
+            "DLPack has no decimals; cast it to float64 (Column.cast), or leave it out"
         }
         Dictionary(..) => {
             "DLPack has plain values only; decode it first (Table.decode_dictionary in Python, \
-             Table::decode_dictionaries in Rust), or leave it out"
+             Table::decode_dictionaries in Rust), export its keys (Column.to_tensor), or leave it out"
         }
         RunEndEncoded(..) => {
-            "DLPack has plain values only; expand the runs before the export, or leave it out"
+            "DLPack has plain values only; cast it to the type of its values (Column.cast), or leave it out"
         }
         List(_) | LargeList(_) | ListView(_) | LargeListView(_) => {
-            "the rows of a tensor have one length; make it a fixed-size list, or leave it out"
+            "the rows of a tensor have one length; make it a fixed-size list (Column.to_tensor), export its elements \
+             and offsets (Column.elements_and_offsets), or leave it out"
         }
-        FixedSizeBinary(_) => {
-            "DLPack holds numbers and booleans only; if the bytes are numbers such as bfloat16, give the field the \
-             extension type crossdock.number; otherwise leave it out"
+        Utf8 | LargeUtf8 | Binary | LargeBinary | FixedSizeBinary(_) => {
+            "DLPack holds numbers and booleans only; export a number for each value \
+             (Column.dictionary_encode().to_tensor()), or leave it out"
         }
         _ => "DLPack holds numbers and booleans only; leave it out",
     }
