@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef};
+use crossdock_kernels::{Checks, Offsets};
 use crossdock_memory::{Buffer, Error, Result, Stream};
 
 use crate::DeviceArray;
-use crate::compute::cast;
 
 /// The field of a list whose elements are bytes.
 fn bytes() -> FieldRef {
@@ -51,12 +51,12 @@ pub(crate) fn to_plain(array: &DeviceArray, stream: &Stream) -> Result<DeviceArr
             children.push(to_bytes(buffer(array, 2))?);
         }
         DataType::LargeUtf8 | DataType::LargeBinary => {
-            buffers.push(offsets_as(array, &DataType::Int64, &DataType::Int32, stream)?);
+            buffers.push(offsets_as(array, 8, 4, stream)?);
             children.push(to_bytes(buffer(array, 2))?);
         }
         DataType::FixedSizeBinary(_) => children.push(to_bytes(buffer(array, 1))?),
         DataType::LargeList(_) => {
-            buffers.push(offsets_as(array, &DataType::Int64, &DataType::Int32, stream)?);
+            buffers.push(offsets_as(array, 8, 4, stream)?);
             children.push(plain_child(array, stream)?);
         }
         DataType::List(_) | DataType::Map(..) => {
@@ -89,12 +89,12 @@ pub(crate) fn from_plain(array: &DeviceArray, data_type: &DataType, stream: &Str
     match data_type {
         DataType::Utf8 | DataType::Binary => buffers.extend([buffer(array, 1), from_bytes(child()?)?]),
         DataType::LargeUtf8 | DataType::LargeBinary => {
-            let offsets = offsets_as(array, &DataType::Int32, &DataType::Int64, stream)?;
+            let offsets = offsets_as(array, 4, 8, stream)?;
             buffers.extend([offsets, from_bytes(child()?)?]);
         }
         DataType::FixedSizeBinary(_) => buffers.push(from_bytes(child()?)?),
         DataType::LargeList(field) => {
-            buffers.push(offsets_as(array, &DataType::Int32, &DataType::Int64, stream)?);
+            buffers.push(offsets_as(array, 4, 8, stream)?);
             children.push(from_plain(child()?, field.data_type(), stream)?);
         }
         DataType::List(field) | DataType::Map(field, _) => {
@@ -137,18 +137,14 @@ fn from_bytes(array: &DeviceArray) -> Result<Option<Buffer>> {
 
 /// Converts an array's offsets to another width. Also converts the offsets before the array's first
 /// value, so that the array's offset stays the same.
-fn offsets_as(
-    array: &DeviceArray,
-    from: &DataType,
-    to: &DataType,
-    stream: &Stream,
-) -> Result<Option<Buffer>> {
-    let len = array.offset() + array.len() + 1;
-    let buffers = vec![None, buffer(array, 1)];
-    let offsets = DeviceArray::try_new(from.clone(), len, 0, Some(0), buffers, Vec::new(), None)?;
-    let (cast, changed) = cast(&offsets, to, stream)?;
-    match changed {
-        None => Ok(buffer(&cast, 1)),
+fn offsets_as(array: &DeviceArray, width: usize, to_width: usize, stream: &Stream) -> Result<Option<Buffer>> {
+    let Some(offsets) = buffer(array, 1) else { return Ok(None) };
+    let all = Offsets { buffer: &offsets, width_bytes: width, first: 0, len: array.offset() + array.len() };
+    let mut to = stream.memory().alloc(stream, all.len.saturating_add(1).saturating_mul(to_width))?;
+    let mut checks = Checks::new();
+    let cell = checks.convert_offsets(all, 0, &mut to, 0, to_width)?;
+    match checks.run(stream)?.first_wrong(cell) {
+        None => to.freeze(stream).map(Some),
         Some(_) => Err(Error::unsupported(
             "cannot take rows of an array with more elements or bytes than 32-bit offsets can address",
         )),

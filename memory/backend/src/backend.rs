@@ -54,7 +54,7 @@ impl WeakBackend {
 }
 
 /// The configuration of a [`Backend`].
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct BackendBuilder {
     limit_bytes: Option<usize>,
     pool_bytes: usize,
@@ -68,15 +68,7 @@ impl Backend {
     /// Returns the default configuration: no limit, pools of 256 MiB for host memory, no faults, no
     /// test device.
     pub fn builder() -> BackendBuilder {
-        let pool_bytes = DEFAULT_POOL_BYTES;
-        BackendBuilder {
-            limit_bytes: None,
-            pool_bytes,
-            faults: None,
-            untouchable: false,
-            trace: None,
-            allocators: Vec::new(),
-        }
+        BackendBuilder { pool_bytes: DEFAULT_POOL_BYTES, ..BackendBuilder::default() }
     }
 
     /// Opens an account. Each plugin instance has one, and the host itself has one. Allocations and

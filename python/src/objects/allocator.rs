@@ -15,8 +15,8 @@ use crate::runtime::errors::usage;
 const NAME: &CStr = c"crossdock_allocator";
 const USED: &CStr = c"used_crossdock_allocator";
 
-/// Converts the argument `allocator`: an object with `__crossdock_allocator__`, or an allocator that
-/// `crossdock._allocators` knows.
+/// Converts the argument `allocator`: an object with `__crossdock_allocator__`, or an allocator
+/// that `crossdock._allocators` knows.
 pub fn allocator(obj: &Bound<'_, PyAny>, device: Device) -> PyResult<Allocator> {
     if device.r#type != crossdock_plugin_api::abi::DEVICE_CUDA {
         return Err(usage(format!("allocator: expected a session on a CUDA device, got {device}")));
@@ -42,8 +42,8 @@ pub fn allocator(obj: &Bound<'_, PyAny>, device: Device) -> PyResult<Allocator> 
 /// Moves the functions out of a capsule.
 fn from_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<Allocator> {
     let expected = size_of::<AllocatorFunctions>();
-    // SAFETY: `PyCapsule_IsValid` accepts any object, and ensures that the other calls get a capsule
-    // of this name. By the protocol it points to a struct that begins with its size.
+    // SAFETY: `PyCapsule_IsValid` accepts any object, and ensures that the other calls get a
+    // capsule of this name. By the protocol it points to a struct that begins with its size.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule.as_ptr(), NAME.as_ptr()) == 0 {
             return Err(usage(

@@ -19,10 +19,10 @@ use crate::resource::{AllocError, Region, Request, Resource, Uses};
 ///   uint32_t struct_size;  // sizeof(struct crossdock_allocator)
 ///   uint32_t reserved;     // 0
 ///   void* context;         // the first argument of the functions
-///   // Allocates memory of the device that is usable in the order of a stream (a CUstream). Writes its address, which
-///   // is a multiple of 256, and returns 0; or returns another number.
+///   // Allocates memory of the device that is usable in the order of a stream (a CUstream).
+///   // Writes its address, a multiple of 256, and returns 0; or returns another number.
 ///   int32_t (*allocate)(void* context, uint64_t bytes, void* stream, uint64_t* address);
-///   // Frees memory. All its uses precede the work that is later enqueued on the stream.
+///   // Frees memory. Its uses precede the work that is later enqueued on the stream.
 ///   void (*deallocate)(void* context, uint64_t address, uint64_t bytes, void* stream);
 ///   // Releases the context, after the last block was freed. May be NULL.
 ///   void (*release)(void* context);
@@ -159,8 +159,8 @@ impl Resource for CallerMemory {
         let events: Vec<_> = uses.filter(|event| event.stream() != region.home).collect();
         let Some(bytes) = allocated_bytes(region.request) else { return };
         let (base, home) = (region.reachable.as_ptr() as u64, region.home);
-        // The stream of other code may have been destroyed. Then the legacy default stream, NULL, is
-        // passed, and the host waits for the uses first.
+        // The stream of other code may have been destroyed. Then the legacy default stream, NULL,
+        // is passed, and the host waits for the uses first.
         let is_live = self.gpu.has_stream(home);
         if events.is_empty() && !exported && is_live {
             let Ok(_entered) = self.gpu.enter() else { return };
