@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod compute;
 mod concatenate;
 mod decode_dictionary;
 mod every_type;
