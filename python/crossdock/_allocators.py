@@ -39,7 +39,7 @@ class _Stream:
 
 
 def _torch(ordinal: int) -> "_Functions":
-    import torch
+    import torch  # type: ignore[import-not-found,unused-ignore]
 
     def allocate(nbytes: int, stream: int) -> int:
         address: int = torch.cuda.caching_allocator_alloc(nbytes, ordinal, stream)
@@ -49,7 +49,7 @@ def _torch(ordinal: int) -> "_Functions":
 
 
 def _rmm(resource: "Any") -> "_Functions":
-    from rmm.pylibrmm.stream import Stream
+    from rmm.pylibrmm.stream import Stream  # type: ignore[import-not-found,unused-ignore]
 
     def allocate(nbytes: int, stream: int) -> int:
         address: int = resource.allocate(nbytes, Stream(_Stream(stream)))
@@ -65,9 +65,9 @@ def _cuda_core(resource: "Any") -> "_Functions":
     def stream_of(handle: int) -> "Any":
         if handle not in streams:
             try:
-                from cuda.core import Stream
+                from cuda.core import Stream  # type: ignore[import-not-found,unused-ignore]
             except ImportError:
-                from cuda.core.experimental import Stream
+                from cuda.core.experimental import Stream  # type: ignore[import-not-found,no-redef,unused-ignore]
             streams[handle] = Stream.from_handle(handle)
         return streams[handle]
 

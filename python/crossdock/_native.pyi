@@ -77,9 +77,7 @@ class _Writable(Protocol):
 
 _ScanSource: TypeAlias = _Path | _Buffer | _Readable | Sequence[str | os.PathLike[str] | os.PathLike[bytes]]
 
-_Indices: TypeAlias = (
-    Column | _protocols.ArrowArray | _protocols.ArrowStream | _protocols.Tensor | Sequence[int | None]
-)
+_Indices: TypeAlias = Column | _protocols.ArrowArray | _protocols.ArrowStream | _protocols.Tensor | Sequence[int | None]
 _Mask: TypeAlias = Column | _protocols.ArrowArray | _protocols.ArrowStream | _protocols.Tensor | Sequence[bool | None]
 # The name of a type, an Arrow type, or a dtype of NumPy.
 _Type: TypeAlias = str | _protocols.ArrowSchema | type | numpy.dtype[Any]

@@ -5,11 +5,11 @@ from ._session import default_session
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
 
-def table(data: "Mapping[str, Any] | Any", *, session: "Session | None" = None) -> Table:
+def table(data: "Any", *, session: "Session | None" = None) -> Table:
     """Builds a table.
 
     data: a dict from names to columns: columns of this package, Arrow arrays, tensors, or sequences of Python objects
@@ -37,7 +37,7 @@ def _column(session: Session, name: str, values: "Any") -> Column:
     if hasattr(values, "__dlpack__") or hasattr(values, "__cuda_array_interface__"):
         return session.from_dlpack(values)
     try:
-        import pyarrow as pa
+        import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
     except ImportError as error:
         raise UsageError(
             f"column {name!r}: a {type(values).__name__} needs pyarrow: install it, or pass an array or a tensor"
