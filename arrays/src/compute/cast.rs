@@ -52,9 +52,6 @@ pub fn cast_values(
     if *from == DataType::Null {
         return all_null(to, array.len(), stream)?.ok_or_else(unsupported);
     }
-    if array.is_empty() && nested_element(to).is_none() {
-        return DeviceArray::empty(to);
-    }
     if texts::is_text(from) && texts::is_text(to) {
         return texts::convert(array, to, stream);
     }
@@ -222,7 +219,9 @@ fn convert(
 ) -> Result<(Buffer, Option<u64>)> {
     let mut converted = stream.memory().alloc(stream, from.len.saturating_mul(to.width_bytes()))?;
     let mut checks = Checks::new();
-    let values = from.buffer.ok_or_else(|| Error::internal("numbers without a buffer"))?;
+    let Some(values) = from.buffer.filter(|_| from.len > 0) else {
+        return Ok((converted.freeze(stream)?, None));
+    };
     let cell = checks.cast(values, from.at, of, from.len, &mut converted, 0, to)?;
     let wrong = checks.run(stream)?.first_wrong(cell);
     Ok((converted.freeze(stream)?, wrong))

@@ -307,6 +307,22 @@ def test_dictionaries_runs_and_lists_are_cast(any_session):
 def test_a_cast_that_does_not_exist_names_both_types(session, to):
     with pytest.raises(cd.UnsupportedError, match="there is no cast from"):
         session.from_arrow(pa.array([1, 2])).cast(to)
+    with pytest.raises(cd.UnsupportedError, match="there is no cast from"):
+        session.from_arrow(pa.array([], pa.int64())).cast(to)
+
+
+@pytest.mark.parametrize("of", [pa.int8(), pa.float64(), pa.bool_(), pa.timestamp("s"), pa.decimal128(5, 2)], ids=str)
+@pytest.mark.parametrize("to", [pa.int8(), pa.float64(), pa.bool_(), pa.timestamp("ms"), pa.date32()], ids=str)
+def test_empty_columns_are_cast_to_the_same_types_as_others(any_session, of, to):
+    empty = any_session.from_arrow(pa.array([], of))
+    try:
+        full = any_session.from_arrow(pa.array([None], of)).cast(to)
+    except cd.UnsupportedError:
+        with pytest.raises(cd.UnsupportedError):
+            empty.cast(to)
+        return
+    assert empty.cast(to).type == full.type
+    assert len(empty.cast(to)) == 0
 
 
 @pytest.mark.parametrize("name", [name for name in NULLABLE if name not in ("run_end_encoded",)])
