@@ -78,9 +78,20 @@ class Fragment:
 
         session: None: the session of the scan; in another process, a session with the same settings.
         """
-        if session is None:
-            session = self._session or session_with(*self._settings)
-        return session.scan(self._source, **self._arguments)
+        return self._opened(session).scan(self._source, **self._arguments)
+
+    def _scan_part(self, columns: "Mapping[str, int]", rows: tuple[int, int] | None) -> "Scan":
+        """Describes some columns, by their names and positions in the fragment, and some rows of the fragment."""
+        arguments = {**self._arguments, "rows": rows}
+        if arguments["columns"] is not None:
+            arguments["columns"] = [arguments["columns"][position] for position in columns.values()]
+        elif arguments["schema"] is None:
+            arguments["columns"] = [(name,) for name in columns]
+        # A schema has all columns, so the others are read too.
+        return self._opened(None).scan(self._source, **arguments)
+
+    def _opened(self, session: "Session | None") -> "Session":
+        return session or self._session or session_with(*self._settings)
 
     def __reduce__(self) -> "tuple[Any, ...]":
         statistics = self._statistics
