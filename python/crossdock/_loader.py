@@ -31,8 +31,8 @@ if TYPE_CHECKING:
         def tensors(self, columns: "dict[str, Any]") -> "dict[str, Any]":
             """Imports columns, ordered with the work of the calling thread."""
 
-        def must_import_again(self) -> bool:
-            """Whether the calling thread now works on another stream than that of the last import."""
+        def stream(self) -> Any:
+            """The stream with which `tensors` orders; None: no stream."""
 
 
 class Part(NamedTuple):
@@ -194,8 +194,9 @@ class BatchLoader:
         self._fragments = scan.fragments()
         self._lengths = [fragment.num_rows for fragment in self._fragments]
         if None in self._lengths and self._world_size > 1:
-            # Only known numbers of rows can be divided equally. One pass over one column counts them.
+            # Only known numbers of rows can be divided equally. One pass over a column counts them.
             self._lengths = [self._columns.count_rows(fragment) for fragment in self._fragments]
+        self._settings = self._what_determines_batches()
         self._position = Position()
         self._resumed: Position | None = None
 
@@ -241,12 +242,13 @@ class BatchLoader:
         ahead = read_ahead(self._windows(position.epoch, first_window, stop), self._prefetch, stop)
         try:
             for columns, rows in ahead:
-                window = self._tensors.tensors(columns)
+                stream, window = self._tensors.stream(), self._tensors.tensors(columns)
                 while at < rows and (end is None or position.batches < end):
                     if self._drop_last and rows - at < size:
                         return
-                    if self._tensors.must_import_again():
-                        window = self._tensors.tensors(columns)
+                    # Another stream has not waited for the columns.
+                    if (current := self._tensors.stream()) != stream:
+                        stream, window = current, self._tensors.tensors(columns)
                     position.batches += 1
                     yield {name: tensor[at : at + size] for name, tensor in window.items()}
                     at += size
@@ -294,7 +296,7 @@ class BatchLoader:
     def state_dict(self) -> "dict[str, Any]":
         """The position behind the last batch, and what determines the batches, as numbers and texts."""
         position = self._resumed or self._position
-        return {"epoch": position.epoch, "batches": position.batches, "settings": self._settings()}
+        return {"epoch": position.epoch, "batches": position.batches, "settings": self._settings}
 
     def load_state_dict(self, state: "dict[str, Any]") -> None:
         """Makes the next iteration begin behind the last batch of the loader that made the state. It must have had the
@@ -304,7 +306,7 @@ class BatchLoader:
             theirs = dict(theirs)
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"expected a state of Loader.state_dict, got {state!r:.200}") from error
-        ours = self._settings()
+        ours = self._settings
         differences = [
             _DIFFERENCES.get(name, f"{name} was {theirs.get(name)!r} and is {ours.get(name)!r}")
             for name in dict.fromkeys([*ours, *theirs])
@@ -314,7 +316,7 @@ class BatchLoader:
             raise UsageError(f"the state belongs to another loader: {'; '.join(differences)}")
         self._resumed = Position(_integer("epoch", epoch, 0), _integer("batches", batches, 0))
 
-    def _settings(self) -> "dict[str, Any]":
+    def _what_determines_batches(self) -> "dict[str, Any]":
         files = hashlib.blake2b(digest_size=16)
         for fragment, rows in zip(self._fragments, self._lengths):
             files.update(repr((fragment.token, rows, fragment.bytes)).encode())

@@ -90,20 +90,16 @@ class _Tensors:
         self._torch = torch
         self._device = device
         self._is_cuda = device.startswith("cuda:")
-        self._stream: Any = None
 
     def permutation(self, seed: int, n: int) -> "Any":
         # On the CPU, so that the order is the same on each device.
         return self._torch.randperm(n, generator=self._torch.Generator().manual_seed(seed))
 
     def tensors(self, columns: "dict[str, Column]") -> "dict[str, Any]":
-        if self._is_cuda:
-            self._stream = self._torch.cuda.current_stream(self._device)
         return {name: self._torch.from_dlpack(column) for name, column in columns.items()}
 
-    def must_import_again(self) -> bool:
-        # A stream that did not import the columns has not waited for them.
-        return self._is_cuda and self._torch.cuda.current_stream(self._device) != self._stream
+    def stream(self) -> "Any":
+        return self._torch.cuda.current_stream(self._device) if self._is_cuda else None
 
 
 def _rank(rank: int | None, world_size: int | None) -> tuple[int, int]:

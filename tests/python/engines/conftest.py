@@ -1,5 +1,7 @@
-"""Fixtures of the tests with Ray and Dask."""
+"""Fixtures of the tests with engines."""
 
+import gc
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,3 +35,15 @@ def mixed():
         }
     )
     return session.from_arrow(pa.Table.from_batches(whole.to_batches(max_chunksize=250)))
+
+
+@pytest.fixture
+def session():
+    """A session whose memory is freed at the end of the test."""
+    with cd.Session() as session:
+        yield session
+        until = time.monotonic() + 20
+        while session.memory_used() and time.monotonic() < until:
+            gc.collect()
+            time.sleep(0.01)
+        assert session.memory_used() == {}

@@ -1,8 +1,8 @@
-"""Batches as tensors of torch, and datasets of Hugging Face. tests/python/package/test_loader.py tests the order of the
-rows, the shares of ranks, positions and threads without torch."""
+"""Batches as tensors of torch. tests/python/package/test_loader.py tests the order of the rows, the shares of ranks,
+positions and threads without torch."""
 
-import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +19,7 @@ import crossdock as cd
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from crossdock.torch import Loader, scan_of  # noqa: E402
+from test_recipes import BEGIN, PROGRAMS  # noqa: E402
 
 FILES = [1000, 1, 700, 2300]
 ROWS = sum(FILES)
@@ -44,18 +45,6 @@ def folder(tmp_path_factory):
         with pa.OSFile(str(folder / f"{i}.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
             writer.write_table(table, max_chunksize=300)
     return folder
-
-
-@pytest.fixture
-def session():
-    """A session whose memory is freed at the end of the test."""
-    with cd.Session() as session:
-        yield session
-        until = time.monotonic() + 20
-        while session.memory_used() and time.monotonic() < until:
-            gc.collect()
-            time.sleep(0.01)
-        assert session.memory_used() == {}
 
 
 @pytest.fixture
@@ -179,64 +168,34 @@ def test_ranks_of_torch_distributed(scan, tmp_path):
         Loader(scan, batch_size=1, rank=0)
 
 
-def test_module_is_imported_without_torch():
-    program = "import crossdock.torch, sys; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
-
-
-# Datasets of Hugging Face
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory):
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    datasets = pytest.importorskip("datasets", reason="datasets is not installed")
-    made = datasets.Dataset.from_dict(
-        {"id": range(1000), "text": [str(i) for i in range(1000)], "tokens": [[i, i + 1] for i in range(1000)]}
+def test_vortex_file_and_tensors_in_memory_have_the_same_losses(flights, tmp_path):
+    vortex = pytest.importorskip("vortex", reason="vortex-data is not installed")
+    table = cd.read(flights).to_pyarrow().select(["dep_delay", "distance", "air_time", "hour", "arr_delay"])
+    vortex.io.write(table, str(tmp_path / "flights.vortex"))
+    shutil.copy(flights, tmp_path / "flights.arrow")
+    (program,) = PROGRAMS["torch"]
+    program = BEGIN + program.replace('session.scan("flights.arrow"', 'session.scan("flights.vortex"')
+    assert "flights.vortex" in program
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
-    folder = str(tmp_path_factory.mktemp("hf") / "saved")
-    made.save_to_disk(folder, num_shards=3)
-    return datasets.load_from_disk(folder)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_dataset_is_read_unchanged(dataset, session):
-    scan = scan_of(dataset, session)
-    assert scan.to_table().to_pyarrow().equals(dataset.with_format("arrow")[:])
-    theirs = dataset.with_format("torch", columns=["id", "tokens"])
-    for batch, other in zip(Loader(scan_of(theirs, session), batch_size=64), theirs.iter(64), strict=True):
-        assert all(torch.equal(batch[name], other[name]) for name in ("id", "tokens"))
+def test_batches_equal_those_of_a_dataset(tmp_path, session):
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed")
+    made = datasets.Dataset.from_dict({"id": range(1000), "tokens": [[i, i + 1] for i in range(1000)]})
+    made.save_to_disk(tmp_path / "saved", num_shards=3)
+    theirs = datasets.load_from_disk(tmp_path / "saved").with_format("torch")
+    scan = scan_of(theirs, session)
+    for batch, other in zip(Loader(scan, batch_size=64), theirs.iter(64), strict=True):
+        assert batch.keys() == other.keys() and all(torch.equal(batch[name], other[name]) for name in batch)
     ranks = [Loader(scan, ["id"], batch_size=64, rank=rank, world_size=5) for rank in range(5)]
     assert [ids(loader) for loader in ranks] == [list(range(200 * i, 200 * i + 200)) for i in range(5)]
 
 
-def test_dataset_whose_changes_are_in_its_files_is_read(dataset, session):
-    for changed in (
-        dataset.remove_columns("text"),
-        dataset.select_columns(["tokens", "id"]),
-        dataset.map(lambda row: {"id": row["id"] * 2}),
-        dataset.shuffle(seed=1).flatten_indices(),
-    ):
-        scan = scan_of(changed, session)
-        assert scan.schema.names == changed.column_names
-        assert scan.to_table().to_pyarrow().to_pylist() == changed.to_list()
-
-
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        (lambda dataset: dataset.shuffle(seed=1), r"call flatten_indices\(\)"),
-        (lambda dataset: dataset.select([5, 1]), r"call flatten_indices\(\)"),
-        (lambda dataset: dataset.select(range(5, 9)), r"differs from its files by slice: call save_to_disk"),
-        (lambda dataset: dataset.rename_column("id", "x"), "differs from its files by rename_columns"),
-        (lambda dataset: dataset.add_column("x", [0] * 1000), "rows or columns of the dataset are in memory"),
-        (lambda dataset: dataset.with_transform(lambda rows: rows), r"call reset_format\(\)"),
-        (lambda dataset: dataset.with_format("torch", dtype=torch.float32), "format 'torch' with dtype"),
-        (lambda dataset: type(dataset).from_dict({"x": [1]}), "the dataset is in memory: call save_to_disk"),
-        (lambda dataset: dataset.to_iterable_dataset(), "expected a datasets.Dataset, got IterableDataset"),
-        (lambda dataset: [1], "expected a datasets.Dataset, got list"),
-    ],
-)
-def test_dataset_that_differs_from_its_files_is_rejected(dataset, session, change, text):
-    with pytest.raises(cd.UsageError, match=text):
-        scan_of(change(dataset), session)
+def test_module_is_imported_without_torch():
+    program = "import crossdock.torch, sys; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr

@@ -29,8 +29,8 @@ class Numpy:
     def tensors(self, columns):
         return {name: np.from_dlpack(column.to("cpu")) for name, column in columns.items()}
 
-    def must_import_again(self):
-        return False
+    def stream(self):
+        return None
 
 
 def loader(scan, columns=None, **arguments):
@@ -192,6 +192,23 @@ def test_requests_of_the_scan_are_kept(session, folder):
     assert batch["half"].dtype == np.float64 and batch["half"].tolist() == [i / 2 for i in range(ROWS)]
 
 
+def test_another_stream_imports_the_columns_again(session, folder):
+    made = loader(session.scan(folder), ["id"])
+    imported = []
+    tensors = made._tensors.tensors
+    made._tensors.tensors = lambda columns: imported.append(stream) or tensors(columns)
+    made._tensors.stream = lambda: stream
+    stream, batches = 1, iter(made)
+    next(batches)
+    stream = 2
+    next(batches)
+    # The next window.
+    next(batches)
+    next(batches)
+    assert imported == [1, 2, 2]
+    batches.close()
+
+
 # Positions
 
 
@@ -238,12 +255,12 @@ def test_resuming_does_not_read_fragments_before_the_position(session, tmp_path)
     assert [(fragment.source, rows) for fragment, rows in read] == [(str(tmp_path / "2.arrow"), (40, 100))]
 
 
-def test_state_of_another_random_order_is_rejected(session, folder):
-    made = loader(session.scan(folder), ["id"], shuffle=True)
-    state = made.state_dict()
-    made._tensors.permutation = lambda seed, n: np.arange(n)
+def test_state_of_another_random_order_is_rejected(session, folder, monkeypatch):
+    scan = session.scan(folder)
+    state = loader(scan, ["id"], shuffle=True).state_dict()
+    monkeypatch.setattr(Numpy, "permutation", lambda self, seed, n: np.arange(n))
     with pytest.raises(cd.UsageError, match="makes another order of the same seed"):
-        made.load_state_dict(state)
+        loader(scan, ["id"], shuffle=True).load_state_dict(state)
 
 
 def test_state_of_other_settings_is_rejected(session, folder, tmp_path):
