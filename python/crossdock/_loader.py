@@ -9,7 +9,7 @@ import random
 import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ._loader_columns import Columns
 from ._native import UsageError
@@ -17,22 +17,22 @@ from ._native import UsageError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import Any, Protocol
+    from typing import Any
 
-    from ._loader_columns import Windows
-    from ._native import Scan, Table
+    from ._native import Column, Scan, Table
 
-    class Tensors(Protocol):
-        """The library of the tensors."""
 
-        def permutation(self, seed: int, n: int) -> Any:
-            """The numbers below n in an order that only the seed determines, as an array for `Table.take`."""
+class Tensors(Protocol):
+    """The library of the tensors."""
 
-        def tensors(self, columns: "dict[str, Any]") -> "dict[str, Any]":
-            """Imports columns, ordered with the work of the calling thread."""
+    def permutation(self, seed: int, n: int) -> "Any":
+        """The numbers below n in an order that only the seed determines, as an array for `Table.take`."""
 
-        def stream(self) -> Any:
-            """The stream with which `tensors` orders; None: no stream."""
+    def tensors(self, columns: "dict[str, Column]") -> "dict[str, Any]":
+        """Imports columns, ordered with the work of the calling thread."""
+
+    def stream(self) -> "Any":
+        """The stream with which `tensors` orders; None: no stream."""
 
 
 class Part(NamedTuple):
@@ -259,7 +259,7 @@ class BatchLoader:
         finally:
             ahead.close()  # type: ignore[attr-defined]
 
-    def _windows(self, epoch: int, first: int, stop: threading.Event) -> "Windows":
+    def _windows(self, epoch: int, first: int, stop: threading.Event) -> "Iterator[tuple[dict[str, Column], int]]":
         """The columns of each window from the first on, in the order of their batches."""
         order = fragment_order(len(self._lengths), self._shuffle, self._seed, epoch)
         parts = parts_of_rank(self._lengths, order, self._rank, self._world_size)

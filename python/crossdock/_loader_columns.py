@@ -5,13 +5,11 @@ from ._table import concat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import Any, TypeAlias
+    from collections.abc import Sequence
+    from typing import Any
 
     from ._fragments import Fragment
     from ._native import Column, Scan, Table
-
-    Windows: TypeAlias = Iterator[tuple[dict[str, Column], int]]
 
 
 class Columns:
