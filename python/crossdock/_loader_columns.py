@@ -35,11 +35,10 @@ class Columns:
                     raise UsageError(
                         f"column {name!r} of type {scan.schema[name].type} is no tensor: {error}"
                     ) from error
-        encoded = [name for name, kind in zip(self._names, self._types) if kind.startswith("Dictionary")]
+        encoded = [name for name, kind in zip(self._names, self._types) if _is_dictionary(scan, name, kind)]
         # Those of the first row, so that they are the same for all ranks.
-        self._dictionaries = {
-            name: _copied(found) for name, found in _dictionaries(scan.head(1), encoded).items() if found
-        }
+        first = scan.head(1) if encoded else empty
+        self._dictionaries = {name: _first_dictionary(first, name) for name in encoded}
 
     def described(self) -> list[list[str]]:
         """The names, types and treatment of nulls."""
@@ -54,9 +53,11 @@ class Columns:
 
     def check_dictionaries(self, table: "Table", fragment: "Fragment") -> None:
         """Rejects keys that do not mean the same value as the same keys in other rows of the scan."""
+        if table.num_rows == 0:
+            return
         for name, expected in self._dictionaries.items():
-            for found in _dictionaries(table, [name])[name]:
-                if not found.equals(expected[: len(found)]):
+            for found in _dictionaries(table, name):
+                if expected is None or not found.equals(expected[: len(found)]):
                     raise UsageError(
                         f"column {name!r}: {fragment!r} has another dictionary than the first row of the scan, so that "
                         "equal keys would be different values: write the files with one dictionary, or leave the column out"
@@ -121,24 +122,38 @@ def _nulls(names: list[str], nulls: "Any") -> "dict[str, Any]":
     return {name: nulls.get(name, "error") for name in names}
 
 
-def _dictionaries(table: "Table", names: list[str]) -> "dict[str, list[Any]]":
+def _is_dictionary(scan: "Scan", name: str, printed: str) -> bool:
+    # The printed type decides whether pyarrow is needed, and pyarrow's type the rest.
+    if "dictionary" not in printed.lower():
+        return False
+    kind = _pyarrow(name).types
+    found = scan.schema[name].to_pyarrow().type
+    if kind.is_run_end_encoded(found):
+        raise UsageError(
+            f"column {name!r} of type {printed}: a dictionary within runs is not supported: leave it out, or expand it"
+        )
+    return bool(kind.is_dictionary(getattr(found, "storage_type", found)))
+
+
+def _pyarrow(name: str) -> "Any":
+    try:
+        import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
+    except ImportError as error:
+        raise UsageError(
+            f"column {name!r}: a column with a dictionary needs pyarrow: install it, or leave the column out"
+        ) from error
+    return pa
+
+
+def _dictionaries(table: "Table", name: str) -> "list[Any]":
     """The dictionaries of the batches of a table, as arrays of pyarrow."""
-    found: dict[str, list[Any]] = {}
-    for name in names:
-        try:
-            # The dictionary of a slice is complete. On a GPU, only it and a key are copied.
-            found[name] = [
-                chunk.dictionary for batch in table.batches() for chunk in batch[name].slice(0, 1).to_pyarrow().chunks
-            ]
-        except ImportError as error:
-            raise UsageError(
-                f"column {name!r}: a dictionary needs pyarrow: install it, or leave the column out"
-            ) from error
-    return found
+    # The dictionary of a slice is complete. On a GPU, only it and a key are copied.
+    slices = [batch[name].slice(0, 1).to_pyarrow() for batch in table.batches()]
+    return [getattr(chunk, "storage", chunk).dictionary for part in slices for chunk in part.chunks]
 
 
-def _copied(dictionaries: "list[Any]") -> "Any":
-    """A copy of the first dictionary, which does not keep the rows of its batch."""
-    import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
-
-    return pa.concat_arrays([dictionaries[0], dictionaries[0][:0]])
+def _first_dictionary(table: "Table", name: str) -> "Any":
+    """The dictionary of the first row, as a copy that does not keep the rows; None if there is no row."""
+    # The last one, because batches without rows may precede it.
+    dictionaries = _dictionaries(table, name)[-1:]
+    return _pyarrow(name).concat_arrays([*dictionaries, dictionaries[0][:0]]) if dictionaries else None
