@@ -1,10 +1,10 @@
 //! Columns of any type as tensors.
 
-use arrow_schema::DataType;
+use arrow_schema::{DataType, Field};
 use crossdock_arrays::filter::{Decimal, Literal};
-use crossdock_arrays::{CastMode, NUMBER_EXTENSION};
+use crossdock_arrays::{CastMode, NUMBER_EXTENSION, first_true, null_mask, type_name};
 
-use super::Table;
+use super::{Table, in_table};
 use crate::error::{Error, Result};
 
 /// What [`Table::to_tensor`] does with nulls.
@@ -48,25 +48,62 @@ fn tensor(column: &Table, nulls: &TensorNulls) -> Result<(Table, Option<Table>)>
         }
         _ => column.clone(),
     };
-    let numbers = numbers(&column, name)?;
-    let is_nested = numbers.schema().fields().first().is_some_and(|field| field.data_type().is_nested());
-    let filled = match (nulls, first_null) {
-        (_, None) if is_nested => numbers,
-        (_, None) => numbers.fill_null(0, &zero(&numbers))?,
+    let is_list = |field: &Field| {
+        use DataType::{FixedSizeList, LargeList, List};
+        matches!(field.data_type(), List(_) | LargeList(_) | FixedSizeList(..))
+    };
+    match (nulls, first_null) {
+        (_, Some(row)) if is_list(field) => {
+            return Err(Error::usage(format!(
+                "column '{name}', row {row}: a null list has no elements for a tensor: drop the row with filter"
+            )));
+        }
         (TensorNulls::Error, Some(row)) => {
             return Err(Error::usage(format!(
                 "column '{name}', row {row}: a tensor has no nulls: pass nulls=\"mask\", or a value that replaces nulls"
             )));
         }
-        (_, Some(row)) if is_nested => {
-            return Err(Error::usage(format!(
-                "column '{name}', row {row}: a null list has no elements for a tensor: drop the row with filter"
-            )));
+        _ => {}
+    }
+    let numbers = numbers(&column, name)?;
+    let filled = match nulls {
+        _ if is_list(field) => {
+            check_elements(&numbers, name)?;
+            numbers
         }
-        (TensorNulls::Value(value), Some(_)) if is_number(value) => numbers.fill_null(0, value)?,
-        (TensorNulls::Mask | TensorNulls::Value(_), Some(_)) => numbers.fill_null(0, &zero(&numbers))?,
+        TensorNulls::Value(value) if is_number(value) && first_null.is_some() => {
+            numbers.fill_null(0, value)?
+        }
+        _ => numbers.fill_null(0, &zero(&numbers))?,
     };
     Ok((filled, matches!(nulls, TensorNulls::Mask).then_some(mask)))
+}
+
+/// Checks that the elements of lists of fixed size are numbers or booleans, and not null.
+fn check_elements(column: &Table, name: &str) -> Result<()> {
+    let wrong = |what: String| Error::usage(format!("column '{name}': {what}"));
+    let array = column.batches().first().and_then(|batch| batch.column(0));
+    let (Some(array), Some(field)) = (array, column.schema().fields().first()) else { return Ok(()) };
+    let (mut array, mut field, mut per_row) = (array.clone(), field.clone(), 1);
+    while let DataType::FixedSizeList(element, size) = field.clone().data_type() {
+        let n = usize::try_from(*size).unwrap_or(0);
+        let Some(child) = array.children().first() else { return Ok(()) };
+        let child = child.slice(array.offset() * n, array.len() * n).map_err(in_table)?;
+        (array, field, per_row) = (child, element.clone(), per_row * n);
+        let mask = null_mask(&array, column.session().stream()).map_err(in_table)?;
+        if let Some(at) = first_true(&mask, column.session().stream()).map_err(in_table)? {
+            let row = at / (per_row.max(1) as u64);
+            return Err(wrong(format!(
+                "row {row} has a null element, and a tensor has no nulls: fill it, or drop the row"
+            )));
+        }
+    }
+    let of = field.data_type();
+    let is_number = of.is_integer() || of.is_floating() || *of == DataType::Boolean;
+    if is_number || field.extension_type_name() == Some(NUMBER_EXTENSION) {
+        return Ok(());
+    }
+    Err(wrong(format!("a tensor has numbers or booleans, and the elements are of type {}", type_name(of))))
 }
 
 fn is_number(value: &Literal) -> bool {
@@ -90,7 +127,7 @@ fn numbers(column: &Table, name: &str) -> Result<Table> {
     };
     let Some(field) = column.schema().fields().first() else { return Ok(column.clone()) };
     let unsupported = |advice: &str| {
-        let data_type = crossdock_arrays::type_name(field.data_type());
+        let data_type = type_name(field.data_type());
         Err(Error::usage(format!("column '{name}' of type {data_type} is no tensor: {advice}")))
     };
     match field.data_type() {

@@ -464,14 +464,18 @@ def test_nulls_of_tensors(any_session):
         (pa.array([decimal.Decimal(1)]), r'cast\("float64"\)'),
         (pa.array([{"a": 1}]), "numbers or booleans"),
         (pa.array([[1], [2, 3]]), "row 1: the rows of a tensor have one length: the first list has 1 .* has 2"),
-        (pa.array([[1], None]), "a list is null"),
+        (pa.array([[1], None]), "row 1: a null list has no elements"),
+        (pa.array([[1, 2], [3, None]]), "row 1 has a null element"),
+        (pa.array([[[1, 2]], [[3, None]]], pa.list_(pa.list_(pa.int8(), 2), 1)), "row 1 has a null element"),
+        (pa.array([["a"], ["b"]]), "the elements are of type string"),
     ],
-    ids=["text", "bytes", "decimal", "struct", "lists", "null list"],
+    ids=["text", "bytes", "decimal", "struct", "lists", "null list", "null element", "nested null", "list of texts"],
 )
 def test_columns_that_are_no_tensors_say_what_to_do(any_session, array, message):
     column = any_session.from_arrow(pa.table({"c": array}))["c"]
-    with pytest.raises(cd.UsageError, match=f"column 'c'.*{message}"):
-        column.to_tensor()
+    for nulls in ("error", "mask", 0):
+        with pytest.raises(cd.UsageError, match=f"column 'c'.*{message}"):
+            column.to_tensor(nulls)
 
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.int16()), pa.large_list(pa.int16())], ids=str)
