@@ -1,8 +1,15 @@
-"""Checks of offsets and sizes in buffers."""
+"""Checks of offsets and sizes in buffers, and views of their bytes."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ._native import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .cuda import Buffer
 
 
 def byte_count(name: str, value: int) -> int:
@@ -43,3 +50,45 @@ def copy_len(position: int, nbytes: int, available: int, size: int) -> int:
             f"the buffer has {size}"
         )
     return nbytes
+
+
+def contiguous(data: Any, name: str) -> memoryview:
+    """Returns a view of an object's bytes in host memory. The name of the argument appears in errors."""
+    view = memoryview(data)
+    if view.nbytes == 0:
+        # An empty view of several dimensions cannot be cast.
+        return memoryview(b"")
+    if not view.c_contiguous:
+        raise UsageError(f"{name}: the bytes are not contiguous: copy them first")
+    if view.ndim == 1 and view.format == "B":
+        return view
+    try:
+        return view.cast("B")
+    except (TypeError, NotImplementedError):
+        # memoryview does not support all formats, for example complex numbers.
+        from pickle import PickleBuffer
+
+        return PickleBuffer(view).raw()
+
+
+class Elements:
+    """An array of a buffer's bytes, with `__cuda_array_interface__`."""
+
+    def __init__(self, buffer: Buffer, dtype: Any, shape: int | Sequence[int] | None) -> None:
+        if buffer.size % dtype.itemsize and shape is None:
+            raise UsageError(
+                f"{buffer.size} bytes: expected a multiple of {dtype.itemsize} bytes, the size of a {dtype}"
+            )
+        if shape is None:
+            shape = buffer.size // dtype.itemsize
+        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.buffer, self.typestr = buffer, dtype.str
+        needed = dtype.itemsize
+        for n in self.shape:
+            needed *= byte_count("shape", n)
+        if needed > buffer.size:
+            raise UsageError(f"{dtype} of shape {self.shape}: expected {needed} bytes, the buffer has {buffer.size}")
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return self.buffer._interface(self.typestr, self.shape)

@@ -26,7 +26,7 @@ import threading
 from typing import TYPE_CHECKING, Any, overload
 
 from . import _native
-from ._cuda_ranges import byte_count, copy_len, range_of
+from ._cuda_ranges import Elements, byte_count, contiguous, copy_len, range_of
 from ._native import Column, HostBuffer, Session, UsageError
 
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ class Buffer:
         import numpy as np
         from numba import cuda
 
-        return cuda.as_cuda_array(_Elements(self, np.dtype(dtype), shape))
+        return cuda.as_cuda_array(Elements(self, np.dtype(dtype), shape))
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -401,29 +401,6 @@ def new_host_buffer(size: int, device: int = 0) -> HostBuffer:
     return Context(device).new_host_buffer(size)
 
 
-class _Elements:
-    """An array of a buffer's bytes, with `__cuda_array_interface__`."""
-
-    def __init__(self, buffer: Buffer, dtype: Any, shape: int | Sequence[int] | None) -> None:
-        if buffer.size % dtype.itemsize and shape is None:
-            raise UsageError(
-                f"{buffer.size} bytes: expected a multiple of {dtype.itemsize} bytes, the size of a {dtype}"
-            )
-        if shape is None:
-            shape = buffer.size // dtype.itemsize
-        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        self.buffer, self.typestr = buffer, dtype.str
-        needed = dtype.itemsize
-        for n in self.shape:
-            needed *= byte_count("shape", n)
-        if needed > buffer.size:
-            raise UsageError(f"{dtype} of shape {self.shape}: expected {needed} bytes, the buffer has {buffer.size}")
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        return self.buffer._interface(self.typestr, self.shape)
-
-
 def _host_bytes(data: Any, name: str) -> memoryview:
     """Returns a view of an object's bytes in host memory."""
     if isinstance(data, Buffer):
@@ -431,21 +408,7 @@ def _host_bytes(data: Any, name: str) -> memoryview:
             f"{name}: expected host memory, got a crossdock.cuda.Buffer: use its copy_to_host(), or copy_from_device() to "
             "copy between devices"
         )
-    view = memoryview(data)
-    if view.nbytes == 0:
-        # An empty view of several dimensions cannot be cast.
-        return memoryview(b"")
-    if not view.c_contiguous:
-        raise UsageError(f"{name}: the bytes are not contiguous: copy them first")
-    if view.ndim == 1 and view.format == "B":
-        return view
-    try:
-        return view.cast("B")
-    except (TypeError, NotImplementedError):
-        # memoryview does not support all formats, for example complex numbers.
-        from pickle import PickleBuffer
-
-        return PickleBuffer(view).raw()
+    return contiguous(data, name)
 
 
 _lock = threading.Lock()

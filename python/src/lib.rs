@@ -30,6 +30,8 @@ mod _native {
     #[pymodule_export]
     use crate::objects::column::Column;
     #[pymodule_export]
+    use crate::objects::concat::{concatenate, table_of_columns};
+    #[pymodule_export]
     use crate::objects::encoded::EncodedArray;
     #[pymodule_export]
     use crate::objects::parts::Part;
@@ -44,7 +46,7 @@ mod _native {
     #[pymodule_export]
     use crate::objects::shared::SharedTable;
     #[pymodule_export]
-    use crate::objects::table::{Table, concatenate, table_of_columns};
+    use crate::objects::table::Table;
     #[pymodule_export]
     use crate::objects::writer::Writer;
     #[pymodule_export]

@@ -34,7 +34,7 @@ const TYPE_LETTERS: [(Code, char); 5] =
 pub fn of_column<'py>(py: Python<'py>, column: &Column) -> PyResult<Bound<'py, PyDict>> {
     let unavailable = |why: &str| PyAttributeError::new_err(format!("__cuda_array_interface__: {why}"));
     let table = column.table()?;
-    let device = crate::objects::table::device_of(table);
+    let device = crate::objects::table_rows::device_of(table);
     if device.r#type != abi::DEVICE_CUDA {
         return Err(unavailable(&format!(
             "the column is on {device}: use __dlpack__ or the buffer protocol"

@@ -60,7 +60,7 @@ pub unsafe fn get(slf: &Bound<'_, Column>, view: *mut ffi::Py_buffer, flags: c_i
         return Err(unavailable("a column is immutable: request a read-only buffer, or copy the column"));
     }
     let column = slf.get();
-    let device = crate::objects::table::device_of(column.table()?);
+    let device = crate::objects::table_rows::device_of(column.table()?);
     if device != Device::CPU {
         return Err(unavailable(format!(
             "the column is on {device}, and the buffer protocol needs host memory: use .to(\"cpu\") first"
@@ -169,7 +169,7 @@ pub fn array<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = slf.py();
     let _call = begin(py);
-    let device = crate::objects::table::device_of(slf.get().table()?);
+    let device = crate::objects::table_rows::device_of(slf.get().table()?);
     if device != Device::CPU {
         return Err(PyTypeError::new_err(format!(
             "the column is on {device}, and NumPy needs host memory: use .to(\"cpu\") first"

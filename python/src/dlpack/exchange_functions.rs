@@ -84,7 +84,7 @@ unsafe extern "C" fn from_column(object: *mut c_void, out: *mut *mut VersionedTe
             PyTypeError::new_err("managed_tensor_from_py_object_no_sync: expected a crossdock.Column")
         })?;
         let column = column.get();
-        let to = crate::objects::table::device_of(column.table()?);
+        let to = crate::objects::table_rows::device_of(column.table()?);
         let consumer = Some(LEGACY_STREAM);
         let request = ExportRequest { form: Form::Versioned, copy: CopyPolicy::Needed, to, consumer };
         let (_, raw) = tensor(py, column, request)?.into_parts();

@@ -75,7 +75,7 @@ pub fn dlpack<'py>(
     dl_device: Option<&Bound<'py, PyAny>>,
     copy: Option<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let device = crate::objects::table::device_of(column.table()?);
+    let device = crate::objects::table_rows::device_of(column.table()?);
     let form = match max_version {
         None => Form::Legacy,
         Some(version) => {
@@ -188,7 +188,7 @@ fn only_batch<'a>(
 /// ExportError if the column is not a tensor, or cannot be exported as requested.
 pub fn tensor(py: Python<'_>, column: &Column, request: ExportRequest) -> PyResult<Managed> {
     let table = column.table()?;
-    let from = crate::objects::table::device_of(table);
+    let from = crate::objects::table_rows::device_of(table);
     let session = table.session();
     let request = if is_capturing(session, from, request.consumer) {
         if from != request.to || request.copy == CopyPolicy::Always || request.form == Form::Legacy {

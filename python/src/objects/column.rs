@@ -27,7 +27,7 @@ use crate::objects::parts;
 use crate::objects::schema::Field;
 use crate::objects::session::Shared;
 use crate::objects::shared;
-use crate::objects::table::{combined, compacted, device_of, rows_of_slice};
+use crate::objects::table_rows::{combined, compacted, device_of, rows_of_slice};
 use crate::runtime::errors::{KeepException, OrRaise};
 use crate::runtime::process::{ProcessLocal, begin};
 use crate::runtime::work::{detached, reading};

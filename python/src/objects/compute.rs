@@ -7,12 +7,13 @@ use crossdock::{CastMode, ColumnSlice, Literal, Table as HostTable, TensorNulls}
 use crossdock_arrays::{import_field, parse_type};
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PySlice, PyString};
+use pyo3::types::{PyList, PySlice, PyString, PyTuple};
 
 use crate::arrow::capsules::take;
 use crate::arrow::import::{Names, from_arrow};
 use crate::dlpack::import::{ImportOptions, from_dlpack};
 use crate::objects::column::Column;
+use crate::objects::request;
 use crate::objects::session::Shared;
 use crate::runtime::errors::{OrRaise, usage};
 use crate::runtime::work::detached;
@@ -153,4 +154,21 @@ pub fn tensor_nulls(nulls: Option<&Bound<'_, PyAny>>) -> PyResult<TensorNulls> {
         Some(other) => Err(usage(format!("nulls={other:?}: expected \"error\", \"mask\" or a value"))),
         None => Ok(TensorNulls::Value(literal(nulls)?)),
     }
+}
+
+/// Implements `Table.filter`.
+pub fn filtered(
+    py: Python<'_>,
+    shared: &Arc<Shared>,
+    table: &HostTable,
+    condition: &Bound<'_, PyAny>,
+) -> PyResult<HostTable> {
+    let comparisons = condition.cast::<PyList>().ok();
+    let is_mask = comparisons.is_none_or(|list| list.iter().any(|item| !item.is_instance_of::<PyTuple>()));
+    if is_mask {
+        let mask = rows_argument(shared, condition, Rows::Mask)?;
+        return detached(py, || table.filter(&mask));
+    }
+    let predicates = request::filter(condition)?;
+    detached(py, || table.filter_by(&predicates))
 }

@@ -1,6 +1,6 @@
 //! `Schema` and `Field`, and the lookup of columns by name or index.
 
-use arrow_schema::{FieldRef, SchemaRef};
+use arrow_schema::{DataType, FieldRef, SchemaRef};
 use crossdock::Parts;
 use crossdock_arrays::metadata::{Pair, field_pairs, pairs};
 use crossdock_arrays::{export_field, export_schema, field_type_name};
@@ -51,6 +51,13 @@ pub fn index_of(schema: &SchemaRef, key: &Bound<'_, PyAny>) -> PyResult<usize> {
         Ok(i) if index < n => Ok(i),
         _ => Err(PyIndexError::new_err(format!("column index {argument} is out of range for {n} columns"))),
     }
+}
+
+/// Returns the indices of the dictionary-encoded columns.
+pub fn dictionaries(schema: &SchemaRef) -> Vec<usize> {
+    let fields = schema.fields().iter().enumerate();
+    let encoded = fields.filter(|(_, field)| matches!(field.data_type(), DataType::Dictionary(..)));
+    encoded.map(|(i, _)| i).collect()
 }
 
 #[pymethods]

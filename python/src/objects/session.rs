@@ -1,12 +1,10 @@
 //! `Session`: a host, its device, and the formats that were looked up.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crossdock::discovery::Search;
-use crossdock::{Host, Plugin, Policy, Session as HostSession};
-use crossdock_plugin_api::{CancelFlag, Device, Validate};
+use crossdock::{Host, Plugin, Policy};
+use crossdock_plugin_api::Device;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyTuple};
 
@@ -18,12 +16,13 @@ use crate::objects::encoded::EncodedArray;
 use crate::objects::files::ReadArguments;
 use crate::objects::request::RequestArguments;
 use crate::objects::scan::Scan;
-pub use crate::objects::session_state::Shared;
+use crate::objects::session_state::{Settings, parse_validate, search};
+pub use crate::objects::session_state::{Shared, with_flag};
 use crate::objects::table::Table;
 use crate::objects::writer::Writer;
 use crate::runtime::errors::{OrRaise, usage};
 use crate::runtime::path::FsPath;
-use crate::runtime::process::{self, ProcessLocal, begin, detach};
+use crate::runtime::process::{self, ProcessLocal, detach};
 use crate::runtime::warnings;
 use crate::runtime::work::detached;
 
@@ -36,17 +35,6 @@ pub struct Session {
     open: ProcessLocal<RwLock<Option<Arc<Shared>>>>,
     device: Device,
     settings: Settings,
-}
-
-/// The arguments with which a session was opened, except its device.
-struct Settings {
-    memory: Option<u64>,
-    /// Absolute paths.
-    plugins: Option<Vec<PathBuf>>,
-    validate: Option<String>,
-    threads: Option<usize>,
-    /// An allocator cannot be pickled.
-    has_allocator: bool,
 }
 
 impl Session {
@@ -91,12 +79,7 @@ impl Session {
         let device = device::parse(device)?;
         let memory = memory.map(device::bytes).transpose()?;
         let validate_name = validate.map(ToOwned::to_owned);
-        let validate = match validate {
-            None => None,
-            Some("layout") => Some(Validate::Layout),
-            Some("full") => Some(Validate::Full),
-            Some(other) => return Err(usage(format!("validate={other:?}: expected \"layout\" or \"full\""))),
-        };
+        let validate = parse_validate(validate)?;
         if threads == Some(0) {
             return Err(usage("threads=0: expected at least 1"));
         }
@@ -158,13 +141,7 @@ impl Session {
 
     /// Bytes in use: {account: {device: bytes}}. Accounts without memory are omitted.
     fn memory_used(&self) -> PyResult<BTreeMap<String, BTreeMap<String, u64>>> {
-        let mut used: BTreeMap<String, BTreeMap<String, u64>> = Default::default();
-        let leaks = self.shared()?.session.host().ledger().leaks();
-        for leak in leaks.into_iter().filter(|leak| leak.blocks > 0) {
-            *used.entry(leak.account.clone()).or_default().entry(leak.device.to_string()).or_default() +=
-                leak.bytes;
-        }
-        Ok(used)
+        Ok(self.shared()?.memory_used())
     }
 
     /// Imports an object that implements an Arrow PyCapsule protocol, as a table or a column.
@@ -488,11 +465,7 @@ impl Session {
     /// The arguments that open an equal session: device, memory, plugins, validate, threads.
     #[getter]
     fn _settings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let Settings { memory, plugins, validate, threads, .. } = &self.settings;
-        let plugins =
-            plugins.as_ref().map(|paths| PyTuple::new(py, paths.iter().map(|path| path.as_os_str())));
-        let plugins = plugins.transpose()?;
-        (self.device.to_string(), memory, plugins, validate, threads).into_pyobject(py)
+        self.settings.to_python(py, self.device)
     }
 
     /// Whether `close` was not called.
@@ -546,19 +519,4 @@ impl Session {
             Err(_) => format!("crossdock.Session({:?}, closed)", self.device.to_string()),
         }
     }
-}
-
-/// Returns the session with a new cancel flag, for one call.
-pub fn with_flag(shared: &Shared) -> (HostSession, CancelFlag) {
-    let flag = CancelFlag::new();
-    (shared.session.with_cancel_flag(flag.clone()), flag)
-}
-
-/// Returns the plugin search path: `paths`, the paths in the environment, the package's own
-/// plugins, and the plugins of other packages.
-fn search(py: Python<'_>, paths: Vec<PathBuf>) -> PyResult<Search> {
-    let _call = begin(py);
-    let folders: Vec<PathBuf> = py.import("crossdock._plugins")?.call_method0("folders")?.extract()?;
-    let search = paths.into_iter().fold(Search::nowhere(), Search::with_path).environment_of_process();
-    Ok(folders.into_iter().fold(search, Search::installed))
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crossdock::{Shown, Table as HostTable};
 use pyo3::prelude::*;
 
-use crate::objects::table::device_of;
+use crate::objects::table_rows::device_of;
 use crate::runtime::work::detached;
 
 /// Number of rows to show.

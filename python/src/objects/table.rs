@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow_schema::{DataType, SchemaRef};
+use arrow_schema::SchemaRef;
 use crossdock::{Parts, PendingTable, Table as HostTable};
 use crossdock_plugin_api::Device;
 use pyo3::IntoPyObjectExt;
@@ -14,13 +14,14 @@ use crate::arrow::export::{Exported, as_one_array, refuse_unknown};
 use crate::objects::column::Column;
 use crate::objects::compute;
 use crate::objects::parts;
-use crate::objects::schema::{Schema, index_of};
+use crate::objects::schema::{Schema, dictionaries, index_of};
 use crate::objects::session::Shared;
 use crate::objects::shared::{self, SharedTable};
-use crate::runtime::errors::{KeepException, OrRaise, usage};
+use crate::objects::table_rows::{self, combined, compacted, device_of, rows_of_slice};
+use crate::runtime::errors::{KeepException, OrRaise};
 use crate::runtime::path::FsPath;
 use crate::runtime::process::{ProcessLocal, begin};
-use crate::runtime::work::{detached, reading};
+use crate::runtime::work::detached;
 
 /// Columns of equal length on a device. Tables are immutable; slices and selections share their
 /// buffers.
@@ -36,32 +37,6 @@ enum Rows {
     Known(HostTable),
     /// The number of rows is on the device until it is first needed.
     Pending(PendingTable),
-}
-
-/// Returns the device of a table, which is the session's device if the table has no batches.
-pub fn device_of(table: &HostTable) -> Device {
-    table.device()
-}
-
-/// Returns `length` rows from `offset` on; `None`: all of them.
-pub fn rows_of_slice(table: &HostTable, offset: u64, length: Option<u64>) -> PyResult<HostTable> {
-    table.slice(offset, length.unwrap_or(u64::MAX)).or_raise()
-}
-
-/// Concatenates the batches into one batch with offset 0, on the table's device.
-pub fn combined(py: Python<'_>, table: &HostTable) -> PyResult<HostTable> {
-    // If only one of the batches has rows, the result is this batch, which may have an offset.
-    compacted(py, &detached(py, || table.combine())?)
-}
-
-/// Returns the same batches with offset 0. Batches with another offset are copied on their device.
-pub fn compacted(py: Python<'_>, table: &HostTable) -> PyResult<HostTable> {
-    let session = table.session();
-    let batches = reading(py, || {
-        let batches = table.batches().iter().map(|batch| batch.without_offsets(session.stream()));
-        batches.collect::<crossdock_plugin_api::Result<Vec<_>>>()
-    })?;
-    HostTable::from_batches(session, table.schema().clone(), batches.or_raise()?).or_raise()
 }
 
 impl Table {
@@ -248,16 +223,7 @@ impl Table {
     /// array, a tensor or a sequence. Or a list of comparisons (column, operator, value), as the
     /// argument `filter` of `Session.scan`.
     fn filter(&self, py: Python<'_>, condition: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let table = self.table()?;
-        let comparisons = condition.cast::<PyList>().ok();
-        let is_mask =
-            comparisons.is_none_or(|list| list.iter().any(|item| !item.is_instance_of::<PyTuple>()));
-        if is_mask {
-            let mask = compute::rows_argument(self.shared()?, condition, compute::Rows::Mask)?;
-            return self.with(detached(py, || table.filter(&mask))?);
-        }
-        let predicates = crate::objects::request::filter(condition)?;
-        self.with(detached(py, || table.filter_by(&predicates))?)
+        self.with(compute::filtered(py, self.shared()?, self.table()?, condition)?)
     }
 
     /// Returns the rows at `indices`, in that order, on the table's device. The row of a null index
@@ -351,12 +317,7 @@ impl Table {
             Some(columns) => {
                 columns.iter().map(|key| index_of(table.schema(), key)).collect::<PyResult<_>>()?
             }
-            None => {
-                let fields = table.schema().fields().iter().enumerate();
-                let encoded =
-                    fields.filter(|(_, field)| matches!(field.data_type(), DataType::Dictionary(..)));
-                encoded.map(|(i, _)| i).collect()
-            }
+            None => dictionaries(table.schema()),
         };
         self.with(detached(py, || table.decode_dictionaries(&indices))?)
     }
@@ -389,17 +350,7 @@ impl Table {
         options: Option<Bound<'_, PyDict>>,
     ) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let options = crate::objects::files::options(options.as_ref())?;
-        let (shared, schema, from) = (self.shared()?, self.host_schema()?, self.host_device()?);
-        let plan = detached(py, || shared.session.plan_columns(to, schema, from, &options))?;
-        let row = |column: crossdock_plugin_api::ColumnPlan| {
-            let dict = PyDict::new(py);
-            dict.set_item("name", column.name)?;
-            dict.set_item("verdict", column.verdict.to_string())?;
-            dict.set_item("device", column.to.to_string())?;
-            dict.set_item("reason", column.reason)?;
-            Ok(dict)
-        };
-        plan.into_iter().map(row).collect()
+        table_rows::plan(py, &self.shared()?.session, to, self.host_schema()?, self.host_device()?, &options)
     }
 
     /// Writes the table as Arrow IPC to a path or a file object.
@@ -542,26 +493,4 @@ impl Table {
     fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
         crate::objects::show::html(py, self.table()?)
     }
-}
-
-/// Concatenates the rows of tables.
-#[pyfunction]
-pub fn concatenate(py: Python<'_>, tables: Vec<Bound<'_, Table>>) -> PyResult<Table> {
-    let all = tables.iter().map(|table| table.get().table().cloned()).collect::<PyResult<Vec<_>>>()?;
-    let Some(first) = tables.first() else {
-        return Err(usage("concat: expected at least one table, got none"));
-    };
-    first.get().with(detached(py, || HostTable::concatenate(&all))?)
-}
-
-/// Combines columns of equal length into a table.
-#[pyfunction]
-pub fn table_of_columns(py: Python<'_>, columns: Vec<(String, Bound<'_, Column>)>) -> PyResult<Table> {
-    let all = columns.iter().map(|(name, column)| Ok((name.clone(), column.get().table()?.clone())));
-    let all = all.collect::<PyResult<Vec<_>>>()?;
-    let Some((_, first)) = columns.first() else {
-        return Err(usage("table: expected at least one column, got none"));
-    };
-    let table = detached(py, || HostTable::from_column_tables(&all))?;
-    Ok(Table::new(table, first.get().shared()?.clone()))
 }
