@@ -1,9 +1,9 @@
 """Columnar tables that GPU libraries exchange without copies: Arrow IPC, Arrow C Device and DLPack.
 
-    import crossdock as cd
-
-    table = cd.read("flights.arrow")
-    table["distance"].to_pyarrow()
+>>> import crossdock as cd
+>>> table = cd.read(folder / "people.arrow")
+>>> table["score"].to_pylist()
+[0.5, 1.5, 2.5]
 
 A session has a device, a memory budget and plugins. Tables and columns belong to a session. They implement
 the protocols of Arrow and DLPack, with which other libraries import them.

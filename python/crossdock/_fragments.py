@@ -20,6 +20,10 @@ class Fragment:
 
     `Scan.fragments` lists fragments. A fragment can be pickled if its scan can be, or if the source of the scan can
     be. Reading raises an exception if the file has changed since then, or if another version of the plugin reads it.
+
+    >>> (fragment,) = session.scan(folder / "people.arrow").fragments()
+    >>> fragment.scan().to_table().num_rows
+    3
     """
 
     __slots__ = ("_arguments", "_bytes", "_num_rows", "_session", "_settings", "_source", "_statistics")
@@ -45,38 +49,64 @@ class Fragment:
 
     @property
     def num_rows(self) -> int | None:
-        """Number of rows, or None if it is not known before the fragment is read."""
+        """Number of rows, or None if it is not known before the fragment is read.
+
+        >>> [part.num_rows for part in session.scan(folder / "people.arrow").fragments()]
+        [3]
+        """
         return self._num_rows
 
     @property
     def bytes(self) -> int:
         """Number of bytes to read for all columns; 0 if unknown. If the scan has rows, the number is that of the piece
-        of the input in which the fragment's rows are."""
+        of the input in which the fragment's rows are.
+
+        >>> sum(part.bytes for part in session.scan(folder / "people.arrow").fragments()) > 0
+        True
+        """
         return self._bytes
 
     @property
     def statistics(self) -> "Table | None":
         """Statistics in Arrow's statistics schema, on the cpu, or None. They describe all rows of the piece of the
-        input in which the fragment's rows are."""
+        input in which the fragment's rows are.
+
+        >>> [part.statistics for part in session.scan(folder / "people.arrow").fragments()]
+        [None]
+        """
         if isinstance(self._statistics, _Bytes):
             self._statistics = session_on("cpu").read_ipc(self._statistics)
         return self._statistics
 
     @property
     def token(self) -> _Bytes:
-        """Names the rows of the fragment, for `Session.scan(file, fragment=token)`."""
+        """Names the rows of the fragment, for `Session.scan(file, fragment=token)`.
+
+        >>> (fragment,) = session.scan(folder / "people.arrow").fragments()
+        >>> session.scan(fragment.source, fragment=fragment.token).num_rows
+        3
+        """
         token: _Bytes = self._arguments["fragment"]
         return token
 
     @property
     def source(self) -> "Any":
-        """The path of the file, or the source of the scan."""
+        """The path of the file, or the source of the scan.
+
+        >>> (fragment,) = session.scan(folder / "people.arrow").fragments()
+        >>> fragment.source == str(folder / "people.arrow")
+        True
+        """
         return self._source
 
     def scan(self, session: "Session | None" = None) -> "Scan":
         """Describes the fragment's table, with the columns and the schema of the scan.
 
         session: None: the session of the scan; in another process, a session with the same settings.
+
+        >>> (fragment,) = session.scan(folder / "people.arrow", columns=["id"]).fragments()
+        >>> fragment.scan().schema.names
+        ['id']
         """
         return self._opened(session).scan(self._source, **self._arguments)
 

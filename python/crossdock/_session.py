@@ -28,7 +28,11 @@ _VARIABLE = "CROSSDOCK_UNPICKLE_DEVICE"
 
 def default_session() -> Session:
     """Returns the default session of the process. The first call opens it on the device that the environment
-    variable CROSSDOCK_DEVICE names, or on the cpu if the variable is not set."""
+    variable CROSSDOCK_DEVICE names, or on the cpu if the variable is not set.
+
+    >>> cd.default_session() is cd.default_session()
+    True
+    """
     global _default
     with _lock:
         if _default is None:
@@ -86,6 +90,12 @@ class unpickle_on:
 
     Outside of it, they arrive on the device that the environment variable CROSSDOCK_UNPICKLE_DEVICE names, or on the
     device on which they were pickled if the variable is not set.
+
+    >>> import pickle
+    >>> data = pickle.dumps(table)
+    >>> with cd.unpickle_on("cpu"):
+    ...     pickle.loads(data).device
+    'cpu'
     """
 
     def __init__(self, device: str) -> None:

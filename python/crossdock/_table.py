@@ -15,6 +15,9 @@ def table(data: "Any", *, session: "Session | None" = None) -> Table:
     data: a dict from names to columns: columns of this package, Arrow arrays, tensors, or sequences of Python objects
     (need pyarrow). Or an object that Session.from_arrow imports as a table, such as a DataFrame of polars.
     session: the session of the table; None: the default session.
+
+    >>> cd.table({"x": [1, None], "y": np.zeros(2)}).column_names
+    ['x', 'y']
     """
     session = session or default_session()
     if hasattr(data, "keys") and not hasattr(data, "__arrow_c_stream__"):
@@ -50,10 +53,18 @@ def _column(session: Session, name: str, values: "Any") -> Column:
 
 
 def read(source: "Any", format: "str | None" = None, *, session: "Session | None" = None, **options: "Any") -> Table:
-    """Reads a table with the default session, or with another one. The other arguments are those of Session.read."""
+    """Reads a table with the default session, or with another one. The other arguments are those of Session.read.
+
+    >>> cd.read(folder / "people.arrow", columns=["id"]).num_rows
+    3
+    """
     return (session or default_session()).read(source, format, **options)
 
 
 def concat(tables: "Sequence[Table]") -> Table:
-    """Concatenates the rows of tables that have the same schema. Zero-copy."""
+    """Concatenates the rows of tables that have the same schema. Zero-copy.
+
+    >>> cd.concat([table, table]).num_rows
+    6
+    """
     return concatenate(list(tables))

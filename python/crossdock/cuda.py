@@ -1,10 +1,10 @@
 """Buffers of bytes in the memory of CUDA devices, with the API of `pyarrow.cuda`.
 
-    from crossdock import cuda
-
-    context = cuda.Context(0)
-    buffer = context.buffer_from_data(b"to the device")
-    buffer.copy_to_host()
+>>> from crossdock import cuda
+>>> context = cuda.Context(0)
+>>> buffer = context.buffer_from_data(b"to the device")
+>>> buffer.copy_to_host()
+b'to the device'
 
 A buffer implements neither the buffer protocol nor `__array__`, so code that needs host memory raises instead
 of reading a device address. `copy_to_host()` copies the bytes. To move tables and columns with their types,
@@ -43,7 +43,11 @@ __all__ = ["Buffer", "Context", "HostBuffer", "IpcMemHandle", "get_num_devices",
 
 
 def get_num_devices() -> int:
-    """Returns the number of CUDA devices. Raises DeviceError if there is no driver."""
+    """Returns the number of CUDA devices. Raises DeviceError if there is no driver.
+
+    >>> context.device_number < cuda.get_num_devices()
+    True
+    """
     return _native.cuda_device_count()
 
 
@@ -52,6 +56,10 @@ class Context:
 
     `Context(n)` uses device `n` and a session that this module keeps for that device. `Context(session=s)`
     uses the device, the budget and the stream of `s`.
+
+    >>> context = cuda.Context(session=cuda_session)
+    >>> context.buffer_from_data(b"abc").to_pybytes()
+    b'abc'
     """
 
     __slots__ = ("__weakref__", "_native", "_session")
@@ -68,36 +76,64 @@ class Context:
 
     @staticmethod
     def get_num_devices() -> int:
-        """Returns the number of CUDA devices. Raises DeviceError if there is no driver."""
+        """Returns the number of CUDA devices. Raises DeviceError if there is no driver.
+
+        >>> context.device_number < cuda.Context.get_num_devices()
+        True
+        """
         return get_num_devices()
 
     @property
     def num_devices(self) -> int:
-        """Number of CUDA devices."""
+        """Number of CUDA devices.
+
+        >>> context.device_number < context.num_devices
+        True
+        """
         return get_num_devices()
 
     @property
     def device_number(self) -> int:
-        """Index of the device: N in "cuda:N"."""
+        """Index of the device: N in "cuda:N".
+
+        >>> context.device_number
+        0
+        """
         return self._native.device_number
 
     @property
     def session(self) -> Session:
-        """The session of the context."""
+        """The session of the context.
+
+        >>> context.session.device
+        'cuda:0'
+        """
         return self._session
 
     @property
     def bytes_allocated(self) -> int:
-        """Bytes of live buffers that `new_buffer` and `buffer_from_data` allocated in the session."""
+        """Bytes of live buffers that `new_buffer` and `buffer_from_data` allocated in the session.
+
+        >>> buffer = context.new_buffer(1024)
+        >>> context.bytes_allocated >= buffer.size
+        True
+        """
         return self._native.bytes_allocated
 
     def synchronize(self) -> None:
-        """Waits for all work submitted to the stream of the session and to the legacy default stream."""
+        """Waits for all work submitted to the stream of the session and to the legacy default stream.
+
+        >>> context.synchronize()
+        """
         self._native.synchronize()
 
     def new_buffer(self, size: int) -> Buffer:
         """Allocates `size` bytes on the device, uninitialised. The buffer can be exported to other
-        processes."""
+        processes.
+
+        >>> context.new_buffer(1024).size
+        1024
+        """
         return Buffer._of(self._native.allocate(byte_count("size", size)), self)
 
     def buffer_from_data(self, data: _HostData | Buffer, offset: int = 0, size: int = -1) -> Buffer:
@@ -105,6 +141,9 @@ class Context:
         all bytes from `offset` to the end.
 
         data: a bytes-like object, a column on the cpu, or another buffer.
+
+        >>> context.buffer_from_data(b"abcdef", offset=2, size=3).to_pybytes()
+        b'cde'
         """
         if isinstance(data, Buffer):
             start, n = range_of("offset", offset, "size", size, data.size, "the data")
@@ -123,6 +162,9 @@ class Context:
 
         obj: an object with `__dlpack__` or `__cuda_array_interface__` whose elements are contiguous on this
         device.
+
+        >>> context.buffer_from_object(table.to("cuda:0")["id"]).size
+        24
         """
         if isinstance(obj, Buffer):
             if obj.context.device_number != self.device_number:
@@ -140,6 +182,10 @@ class Context:
 
         base: the owner of the memory, which the buffer keeps alive. If None, the caller must keep the memory
         allocated as long as the buffer exists.
+
+        >>> owner = context.buffer_from_data(b"abc")
+        >>> context.foreign_buffer(owner.address, owner.size, base=owner).to_pybytes()
+        b'abc'
         """
         n = byte_count("size", size)
         if address == 0 and n == 0:
@@ -148,20 +194,32 @@ class Context:
 
     def open_ipc_buffer(self, ipc_handle: IpcMemHandle) -> Buffer:
         """Opens memory that another process on this machine exported. Work on it waits for the exporter's
-        work before the export. Close the buffer and its slices before the exporter frees the memory."""
+        work before the export. Close the buffer and its slices before the exporter frees the memory.
+
+        >>> def receive(data):
+        ...     return context.open_ipc_buffer(cuda.IpcMemHandle.from_buffer(data)).to_pybytes()
+        """
         if not isinstance(ipc_handle, IpcMemHandle):
             kind = type(ipc_handle).__name__
             raise TypeError(f"ipc_handle: expected an IpcMemHandle, got {kind}; use IpcMemHandle.from_buffer for bytes")
         return Buffer._of(self._native.open_ipc(ipc_handle.serialize()), self)
 
     def new_host_buffer(self, size: int) -> HostBuffer:
-        """Allocates `size` bytes of pinned host memory, filled with zeros."""
+        """Allocates `size` bytes of pinned host memory, filled with zeros.
+
+        >>> memoryview(context.new_host_buffer(4)).tolist()
+        [0, 0, 0, 0]
+        """
         return self._native.new_host_buffer(byte_count("size", size))
 
     @staticmethod
     def from_numba(context: Any = None) -> Context:
         """Returns the context of a Numba context's device, or of the current device if the argument is None.
-        Numba and this module use the device's primary context."""
+        Numba and this module use the device's primary context.
+
+        >>> cuda.Context.from_numba(numba.cuda.current_context()).device_number
+        0
+        """
         if context is None:
             from numba import cuda  # type: ignore[import-not-found,unused-ignore]
 
@@ -169,7 +227,11 @@ class Context:
         return Context(int(context.device.id))
 
     def to_numba(self) -> Any:
-        """Returns Numba's context of this device. Numba and this module use the device's primary context."""
+        """Returns Numba's context of this device. Numba and this module use the device's primary context.
+
+        >>> context.to_numba().device.id
+        0
+        """
         from numba.cuda.cudadrv import devices  # type: ignore[import-not-found,unused-ignore]
 
         return devices.get_context(self.device_number)
@@ -180,7 +242,12 @@ class Context:
 
 class Buffer:
     """Bytes on a CUDA device, created by a `Context`. Slices share the memory. It is freed after the buffer
-    and all slices are released and the work on it has finished."""
+    and all slices are released and the work on it has finished.
+
+    >>> buffer = context.buffer_from_data(b"abcdef")
+    >>> buffer.slice(2, 3).to_pybytes()
+    b'cde'
+    """
 
     __slots__ = ("__weakref__", "_context", "_memory")
 
@@ -199,7 +266,11 @@ class Buffer:
 
     @property
     def size(self) -> int:
-        """Size in bytes."""
+        """Size in bytes.
+
+        >>> context.buffer_from_data(b"abc").size
+        3
+        """
         return self._memory.size
 
     def __len__(self) -> int:
@@ -208,23 +279,39 @@ class Buffer:
     @property
     def address(self) -> int:
         """Device address of the first byte. The host must not access it. Work on the legacy default stream
-        waits for earlier work on this buffer."""
+        waits for earlier work on this buffer.
+
+        >>> context.buffer_from_data(b"abc").address > 0
+        True
+        """
         self._memory.mark_exported()
         return self._memory.address
 
     @property
     def context(self) -> Context:
-        """The context of the buffer."""
+        """The context of the buffer.
+
+        >>> context.new_buffer(8).context is context
+        True
+        """
         return self._context
 
     @property
     def is_cpu(self) -> bool:
-        """Always False: the host cannot access the memory."""
+        """Always False: the host cannot access the memory.
+
+        >>> context.new_buffer(8).is_cpu
+        False
+        """
         return False
 
     @property
     def is_mutable(self) -> bool:
-        """Whether the buffer may be written. False for the memory of a read-only array."""
+        """Whether the buffer may be written. False for the memory of a read-only array.
+
+        >>> context.new_buffer(8).is_mutable
+        True
+        """
         return self._memory.writable
 
     @overload
@@ -237,6 +324,10 @@ class Buffer:
 
         buf: a writable buffer of at least `nbytes` bytes, which is filled and returned. A `HostBuffer` is
         fastest. None: the result is a new `bytes` object.
+
+        >>> buffer = context.buffer_from_data(b"abcdef")
+        >>> buffer.copy_to_host(position=2, nbytes=3)
+        b'cde'
         """
         start, n = range_of("position", position, "nbytes", nbytes, self.size, "the buffer")
         if buf is None:
@@ -245,13 +336,24 @@ class Buffer:
         return buf
 
     def to_pybytes(self) -> bytes:
-        """Copies the whole buffer to the host, like `copy_to_host()`."""
+        """Copies the whole buffer to the host, like `copy_to_host()`.
+
+        >>> context.buffer_from_data(b"abc").to_pybytes()
+        b'abc'
+        """
         return self.copy_to_host()
 
     def copy_from_host(self, data: _HostData, position: int = 0, nbytes: int = -1) -> int:
         """Copies the first `nbytes` bytes of `data` to `position`, and waits for the copy. If `nbytes` is -1,
         copies as many bytes of `data` as fit. Ctrl-C ends the copy after at most 256 MiB more. Returns the
-        number of bytes copied."""
+        number of bytes copied.
+
+        >>> buffer = context.buffer_from_data(b"......")
+        >>> buffer.copy_from_host(b"abc", position=2)
+        3
+        >>> buffer.to_pybytes()
+        b'..abc.'
+        """
         view = _host_bytes(data, "data")
         n = copy_len(position, nbytes, view.nbytes, self.size)
         self._memory.write(position, n, view[:n])
@@ -260,7 +362,14 @@ class Buffer:
     def copy_from_device(self, buf: Buffer, position: int = 0, nbytes: int = -1) -> int:
         """Submits a copy of the first `nbytes` bytes of another buffer, which may be on another device, to
         `position`. Does not wait. If `nbytes` is -1, copies as many bytes of `buf` as fit. Returns the number
-        of bytes."""
+        of bytes.
+
+        >>> buffer = context.buffer_from_data(b"......")
+        >>> buffer.copy_from_device(context.buffer_from_data(b"abc"), position=2)
+        3
+        >>> buffer.to_pybytes()
+        b'..abc.'
+        """
         if not isinstance(buf, Buffer):
             raise TypeError(
                 f"buf: expected a crossdock.cuda.Buffer, got {type(buf).__name__}; use copy_from_host for host data"
@@ -270,7 +379,11 @@ class Buffer:
         return n
 
     def slice(self, offset: int = 0, length: int | None = None) -> Buffer:
-        """Returns the slice of at most `length` bytes that begins at `offset`. The slice shares the memory."""
+        """Returns the slice of at most `length` bytes that begins at `offset`. The slice shares the memory.
+
+        >>> context.buffer_from_data(b"abcdef").slice(2, 3).to_pybytes()
+        b'cde'
+        """
         if offset < 0 or offset > self.size:
             raise UsageError(f"offset={offset}: expected 0 to {self.size} bytes, the size of the buffer")
         rest = self.size - offset
@@ -283,19 +396,33 @@ class Buffer:
         `buffer_from_data` can be exported. Work of the other processes on the memory waits for the work that
         this process has submitted so far. The processes can access the whole allocation, even if this buffer
         is a slice of it. Until all of them have closed their buffers, keep this process running, and keep this
-        buffer, a slice of it, or the handle."""
+        buffer, a slice of it, or the handle.
+
+        >>> buffer = context.buffer_from_data(b"abc")
+        >>> buffer.export_for_ipc().size
+        3
+        """
         return IpcMemHandle._of(self._memory.export_ipc(), self)
 
     @staticmethod
     def from_numba(mem: Any) -> Buffer:
         """Imports the memory of a Numba device array (`array.gpu_data`, a MemoryPointer) in place, and keeps
-        it alive."""
+        it alive.
+
+        >>> array = numba.cuda.to_device(np.arange(3))
+        >>> cuda.Buffer.from_numba(array.gpu_data).size
+        24
+        """
         context = Context.from_numba(mem.context)
         address = mem.device_pointer_value
         return context.foreign_buffer(0 if address is None else int(address), int(mem.size), base=mem)
 
     def to_numba(self) -> Any:
-        """Returns a Numba MemoryPointer that keeps the buffer alive."""
+        """Returns a Numba MemoryPointer that keeps the buffer alive.
+
+        >>> context.buffer_from_data(b"abc").to_numba().size
+        3
+        """
         import ctypes
 
         from numba.cuda.cudadrv.driver import MemoryPointer  # type: ignore[import-not-found,unused-ignore]
@@ -308,6 +435,10 @@ class Buffer:
 
         dtype: a NumPy dtype.
         shape: None: one dimension that covers the whole buffer.
+
+        >>> buffer = context.buffer_from_data(np.arange(3))
+        >>> buffer.to_numba_array("int64").copy_to_host()
+        array([0, 1, 2])
         """
         import numpy as np
         from numba import cuda
@@ -333,12 +464,23 @@ class Buffer:
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """Whether `close` was called.
+
+        >>> with context.new_buffer(8) as buffer:
+        ...     buffer.closed
+        False
+        >>> buffer.closed
+        True
+        """
         return self._memory.closed
 
     def close(self) -> None:
         """Releases the memory, unless slices or arrays of other libraries use it. Close a buffer with memory
-        of another process before that process frees the memory. Closing twice has no effect."""
+        of another process before that process frees the memory. Closing twice has no effect.
+
+        >>> buffer = context.new_buffer(8)
+        >>> buffer.close()
+        """
         self._memory.close()
 
     def __enter__(self) -> Buffer:
@@ -357,7 +499,12 @@ class Buffer:
 class IpcMemHandle:
     """A description of a buffer, with which another process opens it. Send the bytes of `serialize()` to the
     other process, which passes `IpcMemHandle.from_buffer(bytes)` to `Context.open_ipc_buffer`. That process
-    can read and write the memory, so send the bytes only to trusted processes."""
+    can read and write the memory, so send the bytes only to trusted processes.
+
+    >>> data = context.buffer_from_data(b"abc").export_for_ipc().serialize()
+    >>> cuda.IpcMemHandle.from_buffer(data)
+    <crossdock.cuda.IpcMemHandle size=3>
+    """
 
     __slots__ = ("__weakref__", "_buffer", "_description")
 
@@ -378,18 +525,30 @@ class IpcMemHandle:
     @classmethod
     def from_buffer(cls, serialized: _HostData) -> IpcMemHandle:
         """Reads the bytes of `serialize()`. Raises DataError if the bytes are not a handle. Whether the memory
-        still exists is checked only when it is opened."""
+        still exists is checked only when it is opened.
+
+        >>> data = context.buffer_from_data(b"abc").export_for_ipc().serialize()
+        >>> cuda.IpcMemHandle.from_buffer(data).size
+        3
+        """
         description = bytes(_host_bytes(serialized, "serialized"))
         _native.cuda_ipc_size(description)
         return cls._of(description, None)
 
     def serialize(self) -> bytes:
-        """Returns the description as bytes."""
+        """Returns the description as bytes.
+
+        >>> data = context.new_buffer(8).export_for_ipc().serialize()
+        """
         return self._description
 
     @property
     def size(self) -> int:
-        """Size of the buffer in bytes."""
+        """Size of the buffer in bytes.
+
+        >>> context.new_buffer(8).export_for_ipc().size
+        8
+        """
         return _native.cuda_ipc_size(self._description)
 
     def __repr__(self) -> str:
@@ -397,7 +556,11 @@ class IpcMemHandle:
 
 
 def new_host_buffer(size: int, device: int = 0) -> HostBuffer:
-    """Allocates `size` bytes of pinned host memory, filled with zeros."""
+    """Allocates `size` bytes of pinned host memory, filled with zeros.
+
+    >>> cuda.new_host_buffer(8, device=context.device_number).size
+    8
+    """
     return Context(device).new_host_buffer(size)
 
 

@@ -5,6 +5,10 @@
 After this import, `multiprocessing` passes tables and columns on a CUDA device through device memory: one copy on the
 device, which the other process uses in place. Without it, they are copied to host memory and back. The other process
 must run on the same host, as the same user, and must receive the table while this process still runs.
+
+>>> import crossdock.multiprocessing
+>>> crossdock.multiprocessing.plan(table)
+'host: the table is on cpu'
 """
 
 from multiprocessing.reduction import ForkingPickler
@@ -23,7 +27,12 @@ _PROTOCOL = 4
 
 
 def plan(table: "Table | Column") -> str:
-    """How `multiprocessing` passes a table or a column to another process: "device", or "host: " and the reason."""
+    """How `multiprocessing` passes a table or a column to another process: "device", or "host: " and the reason.
+
+    >>> from crossdock.multiprocessing import plan
+    >>> plan(table)
+    'host: the table is on cpu'
+    """
     obstacle = table._sharing_obstacle
     return "device" if obstacle is None else f"host: {obstacle}"
 

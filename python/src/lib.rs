@@ -3,6 +3,9 @@
 //! The import starts nothing: the first session looks for plugins and a driver. Copies, waits and
 //! file accesses run with the interpreter's lock released.
 
+// The examples of the docstrings begin with `>>>`, which is a quotation for clippy.
+#![allow(clippy::doc_lazy_continuation)]
+
 mod arrow;
 mod cuda;
 mod dlpack;

@@ -1,10 +1,11 @@
 """The helpers of XLOG's Python module, with the same names, arguments and results.
 
-    from crossdock.compat import xlog
-
-    capsule = xlog.dlpack_roundtrip(tensor)
-    capsule = xlog.export_arrow_device([ids, prices], names=["id", "price"], symbols=["id"])
-    tensors, names, rows = xlog.import_arrow_device(capsule)
+>>> from crossdock.compat import xlog
+>>> ids, prices = np.arange(3, dtype="uint32"), np.zeros(3)
+>>> capsule = xlog.export_arrow_device([ids, prices], "cpu", names=["id", "price"], symbols=["id"])
+>>> tensors, names, rows = xlog.import_arrow_device(capsule, "cpu")
+>>> names, rows
+(['id', 'price'], 3)
 
 **One capsule.** Like XLOG, these functions exchange a table as one capsule `arrow_device_array`. The capsule
 contains Arrow's `ArrowDeviceArray` with its event. Arrow's protocol passes the schema in a second capsule.
@@ -52,21 +53,37 @@ MEMORY_MB = 32768
 
 @disjoint_base
 class Imported(tuple[list[object], list[str], int]):
-    """The tuple `(dlpack_tensors, names, num_rows)`, which also has the imported table as an attribute."""
+    """The tuple `(dlpack_tensors, names, num_rows)`, which also has the imported table as an attribute.
+
+    >>> from crossdock.compat import xlog
+    >>> xlog.import_arrow_device(table.select(["id"]), "cpu").table.column_names
+    ['id']
+    """
 
     table: Table
     """The table that was imported."""
 
     @property
     def symbols(self) -> list[str]:
-        """Names of the columns whose values are symbols."""
+        """Names of the columns whose values are symbols.
+
+        >>> from crossdock.compat import xlog
+        >>> table = xlog.table({"id": np.arange(3, dtype="uint32")}, "cpu", symbols=["id"])
+        >>> xlog.import_arrow_device(table, "cpu").symbols
+        ['id']
+        """
         return _symbols_of(self.table)
 
 
 def dlpack_roundtrip(
     obj: Any, device: _Device = 0, memory_mb: int = MEMORY_MB, *, max_version: _Version = None
 ) -> object:
-    """Imports a tensor, or a DLPack capsule, as a column, and exports it as a DLPack capsule."""
+    """Imports a tensor, or a DLPack capsule, as a column, and exports it as a DLPack capsule.
+
+    >>> from crossdock.compat import xlog
+    >>> session.from_dlpack(xlog.dlpack_roundtrip(np.arange(3), "cpu")).to_pylist()
+    [0, 1, 2]
+    """
     opened = session(device, memory_mb)
     return _capsule_of(opened.from_dlpack(_tensor(opened, obj)), max_version)
 
@@ -81,7 +98,11 @@ def export_arrow_device(
     num_rows: Any = None,
 ) -> object:
     """Exports tensors of equal length as one capsule `arrow_device_array`. Accepts the arguments of
-    `table`. Arrow's struct has no counter, so the call waits for `num_rows`."""
+    `table`. Arrow's struct has no counter, so the call waits for `num_rows`.
+
+    >>> from crossdock.compat import xlog
+    >>> capsule = xlog.export_arrow_device({"id": np.arange(3)}, "cpu")
+    """
     opened = table(columns, device, memory_mb, names=names, symbols=symbols, num_rows=num_rows)
     return _native.xlog_capsule(opened)
 
@@ -103,6 +124,10 @@ def table(
     symbols: names of columns of symbols. They must be uint32, and get the metadata SYMBOL.
     num_rows: the number of rows on the device, a tensor of one integer, such as XLOG's row count; None: the
     length of the tensors. The number is read when the length of the table is first needed.
+
+    >>> from crossdock.compat import xlog
+    >>> xlog.table([np.arange(3), np.zeros(3)], "cpu").column_names
+    ['col_0', 'col_1']
     """
     tensors = list(columns.values()) if hasattr(columns, "values") else list(columns)
     if not tensors:
@@ -136,6 +161,11 @@ def import_arrow_device(
 
     device_array: a capsule of `export_arrow_device`, a pair of capsules (schema, array), or an object that
     implements an Arrow protocol.
+
+    >>> from crossdock.compat import xlog
+    >>> tensors, names, rows = xlog.import_arrow_device(table.select(["id"]), "cpu")
+    >>> names, rows
+    (['id'], 3)
     """
     table = _table(session(device, memory_mb), device_array)
     tensors = [_capsule_of(column, max_version) for column in table.columns]
@@ -186,7 +216,12 @@ _sessions: dict[tuple[str, int], Session] = {}
 
 
 def session(device: _Device = 0, memory_mb: int = MEMORY_MB) -> Session:
-    """Returns the session that these functions use for a device and a budget."""
+    """Returns the session that these functions use for a device and a budget.
+
+    >>> from crossdock.compat import xlog
+    >>> xlog.session("cpu").device
+    'cpu'
+    """
     if memory_mb <= 0:
         raise UsageError(f"memory_mb={memory_mb}: expected a number of MiB above 0")
     name = "cpu" if device is None else f"cuda:{device}" if isinstance(device, int) else device

@@ -13,6 +13,11 @@ use crate::runtime::process::ProcessLocal;
 
 /// Pinned host memory. Copies between it and a CUDA device run at full speed. It implements the
 /// buffer protocol with writable views. It is freed when the last view of it is released.
+///
+/// >>> host = context.new_host_buffer(3)
+/// >>> memoryview(host)[:] = b"abc"
+/// >>> context.buffer_from_data(host).to_pybytes()
+/// b'abc'
 #[pyclass(frozen, weakref, module = "crossdock.cuda")]
 pub struct HostBuffer {
     memory: ProcessLocal<(BufferMut, Arc<DeviceState>)>,
@@ -37,18 +42,27 @@ impl HostBuffer {
 #[pymethods]
 impl HostBuffer {
     /// Size in bytes.
+    ///
+    /// >>> context.new_host_buffer(8).size
+    /// 8
     #[getter]
     fn size(&self) -> usize {
         self.bytes
     }
 
     /// Address of the first byte, on the host and on the device.
+    ///
+    /// >>> context.new_host_buffer(8).address > 0
+    /// True
     #[getter]
     fn address(&self) -> PyResult<usize> {
         self.memory.get().map(|_| self.address)
     }
 
     /// Whether this is host memory. Always True.
+    ///
+    /// >>> context.new_host_buffer(8).is_cpu
+    /// True
     #[getter]
     fn is_cpu(&self) -> bool {
         true

@@ -34,6 +34,11 @@ use crate::runtime::work::{detached, reading};
 use crate::vortex;
 
 /// A column of a table on a device. It has one chunk per record batch of the table.
+///
+/// >>> table["id"].to_pylist()
+/// [1, 2, 3]
+/// >>> table["id"][-1], table["name"][1]
+/// (3, None)
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Column {
     state: KeepException<ProcessLocal<ColumnState>>,
@@ -94,42 +99,63 @@ impl Column {
 #[pymethods]
 impl Column {
     /// Name of the column.
+    ///
+    /// >>> table["id"].name
+    /// 'id'
     #[getter]
     fn name(&self) -> &str {
         self.field.name()
     }
 
     /// Arrow type as text, as pyarrow prints it.
+    ///
+    /// >>> table["score"].type
+    /// 'double'
     #[getter]
     fn r#type(&self) -> String {
         crossdock_arrays::field_type_name(&self.field)
     }
 
     /// Name, type, nullability and metadata.
+    ///
+    /// >>> table["id"].field
+    /// id: int64
     #[getter]
     fn field(&self) -> Field {
         Field(self.field.clone())
     }
 
     /// Device of the column.
+    ///
+    /// >>> table["id"].device
+    /// 'cpu'
     #[getter]
     fn device(&self) -> PyResult<String> {
         Ok(device_of(self.table()?).to_string())
     }
 
     /// Size of its buffers in bytes. Buffers of unknown size are not counted.
+    ///
+    /// >>> table["id"].nbytes
+    /// 24
     #[getter]
     fn nbytes(&self) -> PyResult<u64> {
         Ok(self.table()?.bytes())
     }
 
     /// Number of chunks.
+    ///
+    /// >>> cd.concat([table, table])["id"].num_chunks
+    /// 2
     #[getter]
     fn num_chunks(&self) -> PyResult<usize> {
         Ok(self.table()?.batches().len())
     }
 
     /// Number of null values. It is counted on the device if the producer did not state it.
+    ///
+    /// >>> table["name"].null_count
+    /// 1
     #[getter]
     fn null_count(&self, py: Python<'_>) -> PyResult<usize> {
         let table = self.table()?;
@@ -146,6 +172,9 @@ impl Column {
     }
 
     /// Returns one chunk as a column.
+    ///
+    /// >>> cd.concat([table, table])["id"].chunk(1).to_pylist()
+    /// [1, 2, 3]
     fn chunk(&self, index: usize) -> PyResult<Self> {
         let table = self.table()?;
         let batches = table.batches();
@@ -157,18 +186,27 @@ impl Column {
     }
 
     /// Returns the same values with offset 0, as `Table.compact` does.
+    ///
+    /// >>> table["id"].slice(1).compact().to_pylist()
+    /// [2, 3]
     fn compact(&self, py: Python<'_>) -> PyResult<Self> {
         self.with(compacted(py, self.table()?)?)
     }
 
     /// Returns the same values as one chunk with offset 0. Zero-copy if the column has one chunk
     /// with offset 0.
+    ///
+    /// >>> cd.concat([table, table])["id"].combine_chunks().num_chunks
+    /// 1
     fn combine_chunks(&self, py: Python<'_>) -> PyResult<Self> {
         self.with(combined(py, self.table()?)?)
     }
 
     /// Replaces dictionary keys by their values, on the column's device. Raises UsageError if the
     /// column is not dictionary-encoded. Dictionaries nested in the values are kept.
+    ///
+    /// >>> table["name"].dictionary_encode().decode_dictionary().to_pylist()
+    /// ['ann', None, 'cy']
     fn decode_dictionary(&self, py: Python<'_>) -> PyResult<Self> {
         let table = self.table()?;
         self.with(detached(py, || table.decode_dictionaries(&[0]))?)
@@ -176,6 +214,9 @@ impl Column {
 
     /// Replaces the values by `int32` keys of a dictionary, which has each value once, in the order
     /// of their first rows. Several chunks are combined first. A dictionary is returned as it is.
+    ///
+    /// >>> table["name"].dictionary_encode().type
+    /// 'dictionary<values=string, indices=int32, ordered=0>'
     fn dictionary_encode(&self, py: Python<'_>) -> PyResult<Self> {
         let table = self.table()?;
         self.with(detached(py, || table.dictionary_encode(0))?)
@@ -188,6 +229,9 @@ impl Column {
     /// safe: True: a value that the type cannot represent is an error that names the row; floats
     /// are rounded to narrower floats. False: integers lose their upper bits, and floats and times
     /// are truncated towards 0.
+    ///
+    /// >>> table["id"].cast("float32").to_pylist()
+    /// [1.0, 2.0, 3.0]
     #[pyo3(signature = (r#type, *, safe=true))]
     fn cast(&self, py: Python<'_>, r#type: &Bound<'_, PyAny>, safe: bool) -> PyResult<Self> {
         let (table, to) = (self.table()?, compute::data_type(r#type)?);
@@ -195,12 +239,18 @@ impl Column {
     }
 
     /// Replaces nulls by a value of the column's type, on the column's device.
+    ///
+    /// >>> table["name"].fill_null("?").to_pylist()
+    /// ['ann', '?', 'cy']
     fn fill_null(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Self> {
         let (table, value) = (self.table()?, compute::literal(value)?);
         self.with(detached(py, || table.fill_null(0, &value))?)
     }
 
     /// Returns a column of booleans, which are true for each null.
+    ///
+    /// >>> table["name"].is_null().to_pylist()
+    /// [False, True, False]
     fn is_null(&self, py: Python<'_>) -> PyResult<Self> {
         let table = self.table()?;
         self.with(detached(py, || table.null_mask(0))?)
@@ -209,6 +259,9 @@ impl Column {
     /// Returns the values whose boolean in `mask` is true; a null selects no value.
     ///
     /// mask: a column, an Arrow array, a tensor or a sequence of booleans.
+    ///
+    /// >>> table["id"].filter([True, False, True]).to_pylist()
+    /// [1, 3]
     fn filter(&self, py: Python<'_>, mask: &Bound<'_, PyAny>) -> PyResult<Self> {
         let table = self.table()?;
         let mask = compute::rows_argument(self.shared()?, mask, compute::Rows::Mask)?;
@@ -219,6 +272,9 @@ impl Column {
     /// index is null. Several chunks are combined first.
     ///
     /// indices: a column, an Arrow array, a tensor or a sequence of integers.
+    ///
+    /// >>> table["name"].take([2, 0, None]).to_pylist()
+    /// ['cy', 'ann', None]
     fn take(&self, py: Python<'_>, indices: &Bound<'_, PyAny>) -> PyResult<Self> {
         let table = self.table()?;
         let indices = compute::rows_argument(self.shared()?, indices, compute::Rows::Indices)?;
@@ -233,6 +289,10 @@ impl Column {
     /// nulls: "error"; "mask": returns (column, mask), where nulls are 0 and the mask, a column of
     /// booleans, is true for each null; or the value that replaces nulls: a number, or a value of
     /// the column's type.
+    ///
+    /// >>> tensor, mask = session.from_arrow(pa.array([1, None, 3])).to_tensor(nulls="mask")
+    /// >>> np.from_dlpack(tensor), np.from_dlpack(mask)
+    /// (array([1, 0, 3]), array([False,  True, False]))
     #[pyo3(signature = (nulls=None))]
     fn to_tensor<'py>(
         &self,
@@ -252,6 +312,10 @@ impl Column {
     /// Returns the elements of lists of any lengths, and the offsets of each list in them, which
     /// begin with 0: two columns that export as tensors, for example for
     /// `torch.nested.nested_tensor_from_jagged`. Several chunks are combined first.
+    ///
+    /// >>> lists = session.from_arrow(pa.array([[1, 2], [3]]))
+    /// >>> [column.to_pylist() for column in lists.elements_and_offsets()]
+    /// [[1, 2, 3], [0, 2, 3]]
     fn elements_and_offsets(&self, py: Python<'_>) -> PyResult<(Self, Self)> {
         let table = self.table()?;
         let (elements, offsets) = detached(py, || table.elements_and_offsets(0))?;
@@ -261,12 +325,18 @@ impl Column {
     /// Returns a NumPy array in host memory. Numbers and booleans without nulls are zero-copy on
     /// the cpu, and read-only; dates and times become `datetime64` and `timedelta64`, with NaT for
     /// nulls. Other columns are converted by pyarrow.
+    ///
+    /// >>> table["score"].to_numpy()
+    /// array([0.5, 1.5, 2.5])
     fn to_numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let _call = begin(slf.py());
         slf.py().import("crossdock._rows")?.call_method1("to_numpy", (slf,))
     }
 
     /// Returns the values as a list of Python objects. Needs pyarrow.
+    ///
+    /// >>> table["name"].to_pylist()
+    /// ['ann', None, 'cy']
     fn to_pylist<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         Self::to_pyarrow(slf)?.call_method0("to_pylist")
     }
@@ -295,6 +365,9 @@ impl Column {
     ///
     /// encoding: id of an encoding, for example "fastlanes.bitpacked" or "fastlanes.for".
     /// options: options of the encoding.
+    ///
+    /// >>> table["id"].encode("fastlanes.for").encoding
+    /// 'fastlanes.for'
     #[pyo3(signature = (encoding, **options))]
     fn encode(
         &self,
@@ -317,12 +390,18 @@ impl Column {
     }
 
     /// Returns at most `length` values from `offset` on. Zero-copy.
+    ///
+    /// >>> table["id"].slice(1, 1).to_pylist()
+    /// [2]
     #[pyo3(signature = (offset, length=None))]
     fn slice(&self, offset: u64, length: Option<u64>) -> PyResult<Self> {
         self.with(rows_of_slice(self.table()?, offset, length)?)
     }
 
     /// Moves the column to a device. Zero-copy if the column is already on that device.
+    ///
+    /// >>> table["id"].to("cpu").device
+    /// 'cpu'
     fn to(&self, py: Python<'_>, device: &str) -> PyResult<Self> {
         let device = crate::objects::device::parse(device)?;
         let table = self.table()?;
@@ -332,6 +411,10 @@ impl Column {
     /// Takes the column apart: a header, and buffers with the buffer protocol, in host memory.
     /// `Session.from_parts` rebuilds it, also in another process. The buffers share its memory if
     /// it is in host memory and no slice.
+    ///
+    /// >>> header, buffers = table["id"].to_parts()
+    /// >>> session.from_parts(header, buffers).to_pylist()
+    /// [1, 2, 3]
     fn to_parts<'py>(&self, py: Python<'py>) -> PyResult<parts::HeaderAndBuffers<'py>> {
         parts::to_python(py, self.parts(py)?)
     }
@@ -362,6 +445,9 @@ impl Column {
     }
 
     /// Returns a `pyarrow.ChunkedArray` in host memory.
+    ///
+    /// >>> table["id"].to_pyarrow().type
+    /// DataType(int64)
     fn to_pyarrow<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let _call = begin(slf.py());
         slf.py().import("pyarrow")?.call_method1("chunked_array", (slf,))

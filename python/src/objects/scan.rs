@@ -31,6 +31,10 @@ use crate::runtime::work::{SIGNAL_INTERVAL, detached, interruptible};
 /// A scan implements the Arrow stream protocols, so that other libraries can read from it batch by
 /// batch. A scan of files can be pickled; it is opened again in a session of the process that
 /// unpickles it, with the same settings.
+///
+/// >>> scan = session.scan(folder / "people.arrow", columns=["id"])
+/// >>> [batch["id"].to_pylist() for batch in scan]
+/// [[1, 2, 3]]
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Scan(KeepException<ProcessLocal<ScanState>>);
 
@@ -144,18 +148,27 @@ impl Scan {
 #[pymethods]
 impl Scan {
     /// Names, types and metadata of the columns.
+    ///
+    /// >>> session.scan(folder / "people.arrow").schema.names
+    /// ['id', 'name', 'score']
     #[getter]
     fn schema(&self) -> PyResult<Schema> {
         Ok(Schema(self.0.get()?.scan.schema().clone()))
     }
 
     /// Number of rows, or None if it is not known before the table is read.
+    ///
+    /// >>> session.scan(folder / "people.arrow").num_rows
+    /// 3
     #[getter]
     fn num_rows(&self) -> PyResult<Option<u64>> {
         Ok(self.0.get()?.scan.n_rows())
     }
 
     /// The device of the batches.
+    ///
+    /// >>> session.scan(folder / "people.arrow").device
+    /// 'cpu'
     #[getter]
     fn device(&self) -> PyResult<String> {
         Ok(self.0.get()?.scan.session().device().to_string())
@@ -172,6 +185,10 @@ impl Scan {
     /// Lists parts of the table that can be read independently, also by other processes. Together
     /// they contain each row of the table once, in its order. If the scan has rows or a limit,
     /// parts without requested rows are left out. The source must be files or bytes.
+    ///
+    /// >>> fragments = session.scan(folder / "people.arrow").fragments()
+    /// >>> [fragment.scan().to_table().num_rows for fragment in fragments]
+    /// [3]
     fn fragments<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let state = self.0.get()?;
         let (session, source, keywords) = &state.origin;
@@ -193,11 +210,17 @@ impl Scan {
     }
 
     /// Reads the whole table.
+    ///
+    /// >>> session.scan(folder / "people.arrow", limit=2).to_table().num_rows
+    /// 2
     fn to_table(&self, py: Python<'_>) -> PyResult<Table> {
         self.0.get()?.table(py, |scan| scan.to_table())
     }
 
     /// Reads the first `n` rows, and no more of the input than they need.
+    ///
+    /// >>> session.scan(folder / "people.arrow").head(1)["name"].to_pylist()
+    /// ['ann']
     #[pyo3(signature = (n=5))]
     fn head(&self, py: Python<'_>, n: u64) -> PyResult<Table> {
         self.0.get()?.table(py, |scan| scan.head(n))

@@ -15,11 +15,23 @@ use crate::runtime::errors::OrRaise;
 use crate::runtime::process::begin;
 
 /// Names, types and metadata of a table's columns.
+///
+/// >>> table.schema
+/// id: int64
+/// name: string
+/// score: double
+/// >>> table.schema == session.scan(folder / "people.arrow").schema
+/// True
 #[pyclass(frozen, eq, module = "crossdock")]
 #[derive(PartialEq, Eq)]
 pub struct Schema(pub SchemaRef);
 
 /// A column's name, type and metadata.
+///
+/// >>> table.schema["score"]
+/// score: double
+/// >>> session.from_arrow(pa.array([1, 2]), table.schema["score"]).to_pylist()
+/// [1.0, 2.0]
 #[pyclass(frozen, eq, module = "crossdock")]
 #[derive(PartialEq, Eq)]
 pub struct Field(pub FieldRef);
@@ -63,6 +75,9 @@ pub fn dictionaries(schema: &SchemaRef) -> Vec<usize> {
 #[pymethods]
 impl Schema {
     /// Names of the columns.
+    ///
+    /// >>> table.schema.names
+    /// ['id', 'name', 'score']
     #[getter]
     fn names(&self) -> Vec<&str> {
         self.0.fields().iter().map(|field| field.name().as_str()).collect()
@@ -70,6 +85,9 @@ impl Schema {
 
     /// Metadata of the schema. Bytes that are not UTF-8 are decoded as by os.fsdecode. If a key is
     /// repeated, its first value is returned.
+    ///
+    /// >>> session.from_arrow(pa.table({"x": [1]}, metadata={"unit": "mm"})).schema.metadata
+    /// {'unit': 'mm'}
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         metadata_of(py, &pairs(self.0.metadata()))
@@ -95,6 +113,9 @@ impl Schema {
 
     /// Takes the schema apart: a header, and buffers with the buffer protocol, in host memory.
     /// `Session.from_parts` rebuilds it, also in another process. It has no buffers.
+    ///
+    /// >>> session.from_parts(*table.schema.to_parts()) == table.schema
+    /// True
     fn to_parts<'py>(&self, py: Python<'py>) -> PyResult<parts::HeaderAndBuffers<'py>> {
         parts::to_python(py, Parts::of_schema(&self.0).or_raise()?)
     }
@@ -113,6 +134,9 @@ impl Schema {
     }
 
     /// Returns a `pyarrow.Schema`.
+    ///
+    /// >>> table.schema.to_pyarrow().field("id")
+    /// pyarrow.Field<id: int64>
     fn to_pyarrow<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let _call = begin(slf.py());
         slf.py().import("pyarrow")?.call_method1("schema", (slf,))
@@ -126,6 +150,9 @@ impl Schema {
 #[pymethods]
 impl Field {
     /// Name of the column.
+    ///
+    /// >>> table.schema[0].name
+    /// 'id'
     #[getter]
     fn name(&self) -> &str {
         self.0.name()
@@ -133,12 +160,18 @@ impl Field {
 
     /// Arrow type as text, as pyarrow prints it. An extension type is printed as its storage type;
     /// `metadata` contains its name.
+    ///
+    /// >>> table.schema["score"].type
+    /// 'double'
     #[getter]
     fn r#type(&self) -> String {
         field_type_name(&self.0)
     }
 
     /// Whether values may be null.
+    ///
+    /// >>> table.schema["name"].nullable
+    /// True
     #[getter]
     fn nullable(&self) -> bool {
         self.0.is_nullable()
@@ -146,6 +179,9 @@ impl Field {
 
     /// Metadata of the field, decoded like Schema.metadata. It contains the name of an extension
     /// type.
+    ///
+    /// >>> table.schema["id"].metadata
+    /// {}
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         metadata_of(py, &field_pairs(self.0.data_type(), self.0.metadata()))
@@ -157,6 +193,9 @@ impl Field {
 
     /// Takes the field apart: a header, and buffers with the buffer protocol, in host memory.
     /// `Session.from_parts` rebuilds it, also in another process. It has no buffers.
+    ///
+    /// >>> session.from_parts(*table.schema["id"].to_parts()) == table.schema["id"]
+    /// True
     fn to_parts<'py>(&self, py: Python<'py>) -> PyResult<parts::HeaderAndBuffers<'py>> {
         parts::to_python(py, Parts::of_field(&self.0).or_raise()?)
     }
@@ -175,6 +214,9 @@ impl Field {
     }
 
     /// Returns a `pyarrow.Field`.
+    ///
+    /// >>> table.schema["id"].to_pyarrow()
+    /// pyarrow.Field<id: int64>
     fn to_pyarrow<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let _call = begin(slf.py());
         slf.py().import("pyarrow")?.call_method1("field", (slf,))

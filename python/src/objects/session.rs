@@ -30,6 +30,10 @@ use crate::runtime::work::detached;
 /// independent of each other.
 ///
 /// A session is a context manager. Its tables and columns outlive it.
+///
+/// >>> with cd.Session(memory="2GiB") as session:
+/// ...     session.device
+/// 'cpu'
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Session {
     open: ProcessLocal<RwLock<Option<Arc<Shared>>>>,
@@ -117,12 +121,18 @@ impl Session {
     }
 
     /// The device of its tables.
+    ///
+    /// >>> session.device
+    /// 'cpu'
     #[getter]
     fn device(&self) -> String {
         self.device.to_string()
     }
 
     /// Names of the available plugins.
+    ///
+    /// >>> "arrow-ipc" in session.plugins
+    /// True
     #[getter]
     fn plugins(&self) -> PyResult<Vec<String>> {
         Ok(self.shared()?.session.host().plugins().map(|plugin| plugin.name.clone()).collect())
@@ -130,6 +140,9 @@ impl Session {
 
     /// The encodings that the session decodes, and the names of the plugins that decode them: {id:
     /// [name]}. The session uses the first plugin.
+    ///
+    /// >>> "fastlanes.for" in session.encodings()
+    /// True
     fn encodings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let shared = self.shared()?;
         // This loads plugins that are not loaded yet.
@@ -140,6 +153,9 @@ impl Session {
     }
 
     /// Bytes in use: {account: {device: bytes}}. Accounts without memory are omitted.
+    ///
+    /// >>> cd.Session().memory_used()
+    /// {}
     fn memory_used(&self) -> PyResult<BTreeMap<String, BTreeMap<String, u64>>> {
         Ok(self.shared()?.memory_used())
     }
@@ -155,6 +171,11 @@ impl Session {
     /// `num_columns`), or if the type has a name and is nullable; else a table.
     /// names: "strict" rejects column names that are not UTF-8; "replace" replaces invalid bytes by
     /// U+FFFD, with a warning for each name.
+    ///
+    /// >>> session.from_arrow(pa.table({"x": [1, 2]})).column_names
+    /// ['x']
+    /// >>> session.from_arrow(pa.array([1, 2])).type
+    /// 'int64'
     #[pyo3(signature = (obj, schema=None, *, as_column=None, names="strict"))]
     fn from_arrow<'py>(
         &self,
@@ -186,6 +207,9 @@ impl Session {
     /// A torch tensor that requires gradients, or that has the negative or the conjugate bit set,
     /// raises a BufferError, because its memory does not hold its values: pass `tensor.detach()`,
     /// `tensor.resolve_neg()` or `tensor.resolve_conj()`.
+    ///
+    /// >>> session.from_dlpack({"x": np.arange(3), "y": np.zeros(3)}).num_rows
+    /// 3
     #[pyo3(signature = (x, schema=None, *, bools=None, masks=None, num_rows=None))]
     fn from_dlpack<'py>(
         &self,
@@ -202,6 +226,9 @@ impl Session {
     /// Imports an object's `__cuda_array_interface__`, version 3 or older, as a column. Prefer
     /// from_dlpack: this interface has no owner, so the column keeps the whole object alive, and
     /// versions before 3 have no stream.
+    ///
+    /// >>> cuda_session.from_cuda_array_interface(context.buffer_from_data(b"abc")).type
+    /// 'uint8'
     fn from_cuda_array_interface(&self, py: Python<'_>, obj: &Bound<'_, PyAny>) -> PyResult<Column> {
         crate::cuda::array_interface::column_from(py, self.shared()?, obj)
     }
@@ -209,6 +236,9 @@ impl Session {
     /// Imports the two capsules that `__arrow_c_device_array__` or `__arrow_c_array__` returns, as
     /// a table or a column. Structs become a column if `as_column` is True, if a struct is null, or
     /// if the type has a name and is nullable. names: as in `from_arrow`.
+    ///
+    /// >>> session.from_capsules(*pa.array([1, 2]).__arrow_c_array__()).type
+    /// 'int64'
     #[pyo3(signature = (schema, array, *, as_column=None, names="strict"))]
     fn from_capsules<'py>(
         &self,
@@ -222,6 +252,9 @@ impl Session {
 
     /// Imports an array that implements Vortex's protocol, and decodes it with the session's
     /// plugins.
+    ///
+    /// >>> session.from_vortex(table["id"]).to_pylist()
+    /// [1, 2, 3]
     fn from_vortex(&self, py: Python<'_>, array: &Bound<'_, PyAny>) -> PyResult<Column> {
         crate::vortex::import::from_vortex(py, &self.shared()?, array)
     }
@@ -230,6 +263,10 @@ impl Session {
     ///
     /// obj: an object with `__crossdock_encoded_array__` or `__vortex_array_metadata__`, or bytes
     /// from `EncodedArray.to_bytes`. Bytes are used in place; changing them changes the array.
+    ///
+    /// >>> data = table["id"].encode("fastlanes.for").to_bytes()
+    /// >>> session.encoded(data).encoding
+    /// 'fastlanes.for'
     fn encoded(&self, py: Python<'_>, obj: &Bound<'_, PyAny>) -> PyResult<EncodedArray> {
         crate::objects::encoded::encoded(py, &self.shared()?, obj)
     }
@@ -240,6 +277,10 @@ impl Session {
     /// type: an object with `__arrow_c_schema__`, such as a field of this package or of pyarrow.
     /// buffers: bytes-like objects, which are copied.
     /// children: columns, or arguments of `encoded`.
+    ///
+    /// >>> values = np.array([3, 1, 2], "int32")
+    /// >>> session.build_encoded("vortex.primitive", pa.int32(), 3, buffers=[values])
+    /// crossdock.EncodedArray: vortex.primitive of int32, 3 values
     #[pyo3(signature = (encoding, r#type, length, *, metadata=None, buffers=None, children=None))]
     #[allow(clippy::too_many_arguments)]
     fn build_encoded(
@@ -265,6 +306,9 @@ impl Session {
     /// its end.
     /// columns, rows, filter, limit: as in `scan`.
     /// map: whether a file may be memory-mapped where that saves a copy.
+    ///
+    /// >>> session.read_ipc(folder / "people.arrow", columns=["id"]).column_names
+    /// ['id']
     #[pyo3(signature = (source, *, columns=None, rows=None, filter=None, limit=None, map=true))]
     #[allow(clippy::too_many_arguments)]
     fn read_ipc(
@@ -286,6 +330,9 @@ impl Session {
     /// `scan`.
     /// map: as in `read_ipc`.
     /// progress: True shows a bar if stderr is a terminal; or a function (bytes_done, bytes_total).
+    ///
+    /// >>> session.read(folder / "people.arrow", filter=[("id", ">", 1)]).num_rows
+    /// 2
     #[pyo3(signature = (source, format=None, *, columns=None, rows=None, filter=None, limit=None, schema=None, map=true, progress=None, storage_options=None, **options))]
     #[allow(clippy::too_many_arguments)]
     fn read(
@@ -334,6 +381,10 @@ impl Session {
     /// storage_options: options of the plugin that opens URIs, for example credentials. A pickled
     /// scan contains them.
     /// options: options of the format.
+    ///
+    /// >>> scan = session.scan(folder / "people.arrow", columns=["id", "score"], batch_rows=2)
+    /// >>> [batch.num_rows for batch in scan]
+    /// [2, 1]
     #[pyo3(signature = (source, format=None, *, columns=None, rows=None, filter=None, limit=None, schema=None, batch_rows=None, prefetch=2, map=true, fragment=None, storage_options=None, **options))]
     #[allow(clippy::too_many_arguments)]
     fn scan(
@@ -393,6 +444,10 @@ impl Session {
     /// written one after another, so that it may be larger than the memory.
     /// format: name of the format; None: chosen by the file extension.
     /// options: options of the format.
+    ///
+    /// >>> session.write(session.scan(folder / "people.arrow"), folder / "copy.arrow")
+    /// >>> session.read(folder / "copy.arrow").num_rows
+    /// 3
     #[pyo3(signature = (source, path, format=None, **options))]
     fn write(
         &self,
@@ -409,6 +464,12 @@ impl Session {
     ///
     /// schema: a Schema, or another object with `__arrow_c_schema__`.
     /// format, options: as in `write`.
+    ///
+    /// >>> with session.writer(folder / "twice.arrow", table.schema) as writer:
+    /// ...     writer.write(table)
+    /// ...     writer.write(table)
+    /// >>> session.read(folder / "twice.arrow").num_rows
+    /// 6
     #[pyo3(signature = (path, schema, format=None, **options))]
     fn writer(
         &self,
@@ -439,6 +500,9 @@ impl Session {
     /// header: a bytes-like object.
     /// buffers: contiguous bytes-like objects, in the order of `to_parts`. Their contents are
     /// validated only by a session with `validate="full"`.
+    ///
+    /// >>> session.from_parts(*table.to_parts()).num_rows
+    /// 3
     fn from_parts<'py>(
         &self,
         header: &Bound<'py, PyAny>,
@@ -453,6 +517,10 @@ impl Session {
     /// process does not see its GPU.
     ///
     /// description: a bytes-like object.
+    ///
+    /// >>> with table.to("cuda:0").share() as shared:
+    /// ...     cuda_session.open_shared(shared.description).num_rows
+    /// 3
     fn open_shared<'py>(&self, description: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         crate::objects::shared::open(&self.shared()?, description)
     }
@@ -484,12 +552,19 @@ impl Session {
     }
 
     /// Waits until all submitted work of the session has finished on its device.
+    ///
+    /// >>> session.synchronize()
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
         let shared = self.shared()?;
         detach(py, || shared.session.stream().synchronize()).or_raise()
     }
 
     /// Closes the session. Its tables and columns stay valid. Closing twice has no effect.
+    ///
+    /// >>> opened = cd.Session()
+    /// >>> opened.close()
+    /// >>> opened
+    /// crossdock.Session("cpu", closed)
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         // A forked child must not close its parent's session.
         if let Ok(open) = self.open.get() {

@@ -16,6 +16,10 @@ use crate::runtime::work::detached;
 /// A copy of a table in memory of a CUDA device that other processes of the same user on this host
 /// can open with `Session.open_shared`, until it is closed. A process that has opened it can use it
 /// longer, also after this process has ended.
+///
+/// >>> with table.to("cuda:0").share() as shared:
+/// ...     shared
+/// <crossdock.SharedTable open>
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct SharedTable(ProcessLocal<Mutex<Option<HostShared>>>);
 
@@ -35,6 +39,10 @@ impl SharedTable {
 impl SharedTable {
     /// The argument of `Session.open_shared` in the other process. It is no copy of the table. Keep
     /// it secret from other users, as the table itself.
+    ///
+    /// >>> with table.to("cuda:0").share() as shared:
+    /// ...     type(shared.description)
+    /// <class 'bytes'>
     #[getter]
     fn description<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let bytes =
@@ -44,6 +52,9 @@ impl SharedTable {
 
     /// Withdraws the table. Processes that have not opened it yet get an error. Closing twice has
     /// no effect.
+    ///
+    /// >>> shared = table.to("cuda:0").share()
+    /// >>> shared.close()
     fn close(&self) -> PyResult<()> {
         self.with(|shared| drop(shared.take()))
     }

@@ -25,6 +25,9 @@ use crate::runtime::work::detached;
 
 /// Columns of equal length on a device. Tables are immutable; slices and selections share their
 /// buffers.
+///
+/// >>> table["score"].to_pylist()
+/// [0.5, 1.5, 2.5]
 #[pyclass(frozen, weakref, mapping, module = "crossdock")]
 pub struct Table(KeepException<ProcessLocal<TableState>>);
 
@@ -121,12 +124,18 @@ impl Table {
 #[pymethods]
 impl Table {
     /// Names, types and metadata of the columns.
+    ///
+    /// >>> table.schema["name"].type
+    /// 'string'
     #[getter]
     fn schema(&self) -> PyResult<Schema> {
         Ok(Schema(self.host_schema()?.clone()))
     }
 
     /// Names of the columns.
+    ///
+    /// >>> table.column_names
+    /// ['id', 'name', 'score']
     #[getter]
     fn column_names(&self) -> PyResult<Vec<&str>> {
         Ok(self.host_schema()?.fields().iter().map(|field| field.name().as_str()).collect())
@@ -134,6 +143,9 @@ impl Table {
 
     /// Number of rows. If it is on the device (`from_dlpack(num_rows=)`), the first use waits for
     /// the device and reads it.
+    ///
+    /// >>> table.num_rows
+    /// 3
     #[getter]
     fn num_rows(&self) -> PyResult<u64> {
         Ok(self.table()?.rows())
@@ -142,6 +154,10 @@ impl Table {
     /// The number of rows that the columns have room for, if the number of rows is on the device;
     /// otherwise the number of rows. Does not wait for the device, as `schema`, `column_names`,
     /// `num_columns`, `num_batches`, `device`, `select` and `padded`.
+    ///
+    /// >>> counted = session.from_dlpack({"x": np.arange(8)}, num_rows=np.array([3]))
+    /// >>> counted.capacity, counted.num_rows
+    /// (8, 3)
     #[getter]
     fn capacity(&self) -> PyResult<u64> {
         Ok(match &self.0.get()?.rows {
@@ -153,6 +169,10 @@ impl Table {
     /// Returns a table of all `capacity` rows, without reading the number of rows. The contents of
     /// the rows behind that number are undefined. Use it for libraries with static shapes. If the
     /// number of rows is not on the device, returns the same rows.
+    ///
+    /// >>> counted = session.from_dlpack({"x": np.arange(8)}, num_rows=np.array([3]))
+    /// >>> counted.padded().num_rows
+    /// 8
     fn padded(&self) -> PyResult<Self> {
         match &self.0.get()?.rows {
             Rows::Known(table) => self.with(table.clone()),
@@ -161,12 +181,18 @@ impl Table {
     }
 
     /// Number of columns.
+    ///
+    /// >>> table.num_columns
+    /// 3
     #[getter]
     fn num_columns(&self) -> PyResult<usize> {
         Ok(self.host_schema()?.fields().len())
     }
 
     /// Number of record batches.
+    ///
+    /// >>> cd.concat([table, table]).num_batches
+    /// 2
     #[getter]
     fn num_batches(&self) -> PyResult<usize> {
         Ok(match &self.0.get()?.rows {
@@ -177,12 +203,18 @@ impl Table {
 
     /// Size of its buffers in bytes. A slice counts the whole buffers that it shares; buffers of
     /// unknown size are not counted.
+    ///
+    /// >>> table.select(["id"]).nbytes
+    /// 24
     #[getter]
     fn nbytes(&self) -> PyResult<u64> {
         Ok(self.table()?.bytes())
     }
 
     /// The device of the table.
+    ///
+    /// >>> table.device
+    /// 'cpu'
     #[getter]
     fn device(&self) -> PyResult<String> {
         Ok(self.host_device()?.to_string())
@@ -212,6 +244,9 @@ impl Table {
     }
 
     /// Returns the first `n` rows. Zero-copy.
+    ///
+    /// >>> table.head(2).num_rows
+    /// 2
     #[pyo3(signature = (n=5))]
     fn head(&self, n: u64) -> PyResult<Self> {
         self.with(rows_of_slice(self.table()?, 0, Some(n))?)
@@ -222,6 +257,9 @@ impl Table {
     /// condition: booleans, one for each row, of which a null selects no row: a column, an Arrow
     /// array, a tensor or a sequence. Or a list of comparisons (column, operator, value), as the
     /// argument `filter` of `Session.scan`.
+    ///
+    /// >>> table.filter([("score", ">", 1), ("id", "<", 3)])["id"].to_pylist()
+    /// [2]
     fn filter(&self, py: Python<'_>, condition: &Bound<'_, PyAny>) -> PyResult<Self> {
         self.with(compute::filtered(py, self.shared()?, self.table()?, condition)?)
     }
@@ -230,6 +268,9 @@ impl Table {
     /// is null. Several batches are combined first.
     ///
     /// indices: a column, an Arrow array, a tensor or a sequence of integers.
+    ///
+    /// >>> table.take([2, 0])["id"].to_pylist()
+    /// [3, 1]
     fn take(&self, py: Python<'_>, indices: &Bound<'_, PyAny>) -> PyResult<Self> {
         let table = self.table()?;
         let indices = compute::rows_argument(self.shared()?, indices, compute::Rows::Indices)?;
@@ -239,6 +280,9 @@ impl Table {
     /// Converts columns to other types, as `Column.cast` does.
     ///
     /// types: a dict from names or indices of columns to types.
+    ///
+    /// >>> table.cast({"id": "int32"})["id"].type
+    /// 'int32'
     #[pyo3(signature = (types, *, safe=true))]
     fn cast(&self, py: Python<'_>, types: &Bound<'_, PyDict>, safe: bool) -> PyResult<Self> {
         let mut table = self.table()?.clone();
@@ -252,6 +296,9 @@ impl Table {
     /// Replaces the nulls of columns, as `Column.fill_null` does.
     ///
     /// values: a dict from names or indices of columns to values of their types.
+    ///
+    /// >>> table.fill_null({"name": "?"})["name"].to_pylist()
+    /// ['ann', '?', 'cy']
     fn fill_null(&self, py: Python<'_>, values: &Bound<'_, PyDict>) -> PyResult<Self> {
         let mut table = self.table()?.clone();
         for (key, value) in values {
@@ -264,6 +311,9 @@ impl Table {
     /// Returns a `pandas.DataFrame`. Needs pyarrow and pandas.
     ///
     /// options: arguments of `pyarrow.Table.to_pandas`.
+    ///
+    /// >>> table.to_pandas()["id"].tolist()
+    /// [1, 2, 3]
     #[pyo3(signature = (**options))]
     fn to_pandas<'py>(
         slf: &Bound<'py, Self>,
@@ -273,12 +323,18 @@ impl Table {
     }
 
     /// All columns, in order.
+    ///
+    /// >>> [column.type for column in table.columns]
+    /// ['int64', 'string', 'double']
     #[getter]
     fn columns(&self) -> PyResult<Vec<Column>> {
         (0..self.num_columns()?).map(|i| self.column_at(i)).collect()
     }
 
     /// Selects columns by name or index, in the order of the arguments. Zero-copy.
+    ///
+    /// >>> table.select(["score", "id"]).column_names
+    /// ['score', 'id']
     fn select(&self, columns: Vec<Bound<'_, PyAny>>) -> PyResult<Self> {
         let schema = self.host_schema()?;
         let indices: Vec<_> = columns.iter().map(|key| index_of(schema, key)).collect::<PyResult<_>>()?;
@@ -289,6 +345,9 @@ impl Table {
     }
 
     /// Returns at most `length` rows from `offset` on. Zero-copy.
+    ///
+    /// >>> table.slice(1, 1)["id"].to_pylist()
+    /// [2]
     #[pyo3(signature = (offset, length=None))]
     fn slice(&self, offset: u64, length: Option<u64>) -> PyResult<Self> {
         self.with(rows_of_slice(self.table()?, offset, length)?)
@@ -297,12 +356,18 @@ impl Table {
     /// Returns the same rows with offset 0 in every array except run-end encoded arrays. Sliced
     /// batches are copied on their device. Use it for libraries that read slices incorrectly
     /// (docs/peers.md).
+    ///
+    /// >>> table.slice(1).compact()["id"].to_pylist()
+    /// [2, 3]
     fn compact(&self, py: Python<'_>) -> PyResult<Self> {
         self.with(compacted(py, self.table()?)?)
     }
 
     /// Returns the same rows as one batch with offset 0. Zero-copy if the table has one batch with
     /// offset 0.
+    ///
+    /// >>> cd.concat([table, table]).combine_batches().num_batches
+    /// 1
     fn combine_batches(&self, py: Python<'_>) -> PyResult<Self> {
         self.with(combined(py, self.table()?)?)
     }
@@ -310,6 +375,10 @@ impl Table {
     /// Replaces dictionary-encoded columns by their values, as `Column.decode_dictionary` does.
     ///
     /// columns: names or indices; None: all dictionary-encoded columns.
+    ///
+    /// >>> encoded = cd.table({"name": table["name"].dictionary_encode()})
+    /// >>> encoded.decode_dictionary()["name"].type
+    /// 'string'
     #[pyo3(signature = (columns=None))]
     fn decode_dictionary(&self, py: Python<'_>, columns: Option<Vec<Bound<'_, PyAny>>>) -> PyResult<Self> {
         let table = self.table()?;
@@ -323,6 +392,9 @@ impl Table {
     }
 
     /// Returns each record batch as a table.
+    ///
+    /// >>> [batch.num_rows for batch in cd.concat([table, table]).batches()]
+    /// [3, 3]
     fn batches(&self) -> PyResult<Vec<Self>> {
         let table = self.table()?;
         let to_table = |batch: &crossdock_arrays::DeviceBatch| {
@@ -333,6 +405,9 @@ impl Table {
     }
 
     /// Moves the table to a device. Zero-copy if the table is already on that device.
+    ///
+    /// >>> table.to("cpu").device
+    /// 'cpu'
     fn to(&self, py: Python<'_>, device: &str) -> PyResult<Self> {
         let device = crate::objects::device::parse(device)?;
         let table = self.table()?;
@@ -342,6 +417,12 @@ impl Table {
     /// Plans an export to the format `to`, without running it. Returns a dict for each column with
     /// `name`, `verdict` ("zero-copy", "converted", "copied" or "unsupported"), `device` and
     /// `reason`.
+    ///
+    /// >>> for column in table.plan("dlpack"):
+    /// ...     print(column["name"], column["verdict"])
+    /// id zero-copy
+    /// name unsupported
+    /// score zero-copy
     #[pyo3(signature = (to, **options))]
     fn plan<'py>(
         &self,
@@ -358,6 +439,10 @@ impl Table {
     /// compression: None, "lz4" or "zstd".
     /// form: "file" or "stream"; None: "stream" if the path ends in `.arrows`, else "file".
     /// progress: True shows a bar if stderr is a terminal; or a function (bytes_done, bytes_total).
+    ///
+    /// >>> table.write_ipc(folder / "small.arrow", compression="zstd")
+    /// >>> session.read_ipc(folder / "small.arrow").num_rows
+    /// 3
     #[pyo3(signature = (to, *, compression=None, form=None, progress=None))]
     fn write_ipc(
         &self,
@@ -374,6 +459,10 @@ impl Table {
     /// format: name of the format; None: chosen by the file extension.
     /// progress: as in `write_ipc`.
     /// options: options of the format.
+    ///
+    /// >>> table.write(folder / "copy.arrow")
+    /// >>> session.read(folder / "copy.arrow").num_rows
+    /// 3
     #[pyo3(signature = (path, format=None, *, progress=None, **options))]
     fn write(
         &self,
@@ -390,12 +479,20 @@ impl Table {
     /// Takes the table apart: a header, and buffers with the buffer protocol, in host memory.
     /// `Session.from_parts` rebuilds it, also in another process. The buffers share its memory if
     /// it is in host memory and no slice.
+    ///
+    /// >>> header, buffers = table.to_parts()
+    /// >>> session.from_parts(header, buffers).num_rows
+    /// 3
     fn to_parts<'py>(&self, py: Python<'py>) -> PyResult<parts::HeaderAndBuffers<'py>> {
         parts::to_python(py, self.parts(py)?)
     }
 
     /// Shares the table, which must be on a CUDA device, with other processes of this user on this
     /// host. It is copied once on the device, and the call does not wait for the copy.
+    ///
+    /// >>> with table.to("cuda:0").share() as shared:
+    /// ...     cuda_session.open_shared(shared.description).num_rows
+    /// 3
     fn share(&self, py: Python<'_>) -> PyResult<SharedTable> {
         SharedTable::new(py, self.table()?)
     }
@@ -426,6 +523,9 @@ impl Table {
     }
 
     /// Returns a `pyarrow.Table` in host memory.
+    ///
+    /// >>> table.to_pyarrow().column("id")[0]
+    /// <pyarrow.Int64Scalar: 1>
     fn to_pyarrow<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let _call = begin(slf.py());
         slf.py().import("pyarrow")?.call_method1("table", (slf,))

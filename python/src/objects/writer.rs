@@ -25,6 +25,10 @@ use crate::runtime::work::interruptible;
 /// not at all.
 ///
 /// A writer is a context manager: the end of the block closes it, an exception discards it.
+///
+/// >>> with session.writer(folder / "copy.arrow", table.schema) as writer:
+/// ...     for batch in session.scan(folder / "people.arrow"):
+/// ...         writer.write(batch)
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Writer(KeepException<ProcessLocal<WriterState>>);
 
@@ -179,17 +183,29 @@ impl WriterState {
 impl Writer {
     /// Writes a table, the batches of a scan, or the batches of another object with an Arrow
     /// protocol. They must have the writer's schema.
+    ///
+    /// >>> with session.writer(folder / "copy.arrow", table.schema) as writer:
+    /// ...     writer.write(table)
     fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let state = self.0.get()?;
         state.write(data.py(), &mut Source::new(&state.shared, data)?)
     }
 
     /// Finishes the output: the file appears. Closing twice has no effect.
+    ///
+    /// >>> writer = session.writer(folder / "copy.arrow", table.schema)
+    /// >>> writer.write(table)
+    /// >>> writer.close()
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.0.get()?.close(py)
     }
 
     /// Discards everything that was written.
+    ///
+    /// >>> writer = session.writer(folder / "copy.arrow", table.schema)
+    /// >>> writer.discard()
+    /// >>> (folder / "copy.arrow").exists()
+    /// False
     fn discard(&self, py: Python<'_>) -> PyResult<()> {
         self.0.get()?.discard(py);
         Ok(())

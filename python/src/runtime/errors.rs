@@ -21,7 +21,10 @@ macro_rules! classes {
 
         impl Classes {
             fn new(py: Python<'_>) -> PyResult<Self> {
-                let all = "Base class of all exceptions of Crossdock, except errors of the operating system.";
+                let all =
+                    "Base class of all exceptions of Crossdock, except errors of the operating system.\n\n\
+                    >>> issubclass(cd.UsageError, cd.Error)\n\
+                    True";
                 let base = class(py, "Error", &[py.get_type::<PyException>()], all)?;
                 let base_class = base.bind(py);
                 base_class.setattr("retry", false)?;
@@ -53,13 +56,41 @@ macro_rules! classes {
 }
 
 classes! {
-    Usage "UsageError": PyValueError = "An argument is invalid, or contradicts another argument.",
-    Data "DataError": PyValueError = "The data violates its format.",
-    Unsupported "UnsupportedError": PyNotImplementedError = "The request is valid but not supported. The message says what to do instead.",
-    OutOfMemory "OutOfMemoryError": PyMemoryError = "The system, a device, or the session's budget has no memory left.",
-    Device "DeviceError": PyRuntimeError = "A device or its driver is missing or failed.",
-    Plugin "PluginError": PyRuntimeError = "A plugin failed, or may not be loaded.",
-    Export "ExportError": PyBufferError = "The data cannot be exported in this way. The message says what to do instead.",
+    Usage "UsageError": PyValueError =
+        "An argument is invalid, or contradicts another argument.\n\n\
+        >>> cd.Session(threads=0)\n\
+        Traceback (most recent call last):\n\
+        crossdock.UsageError: threads=0: expected at least 1",
+    Data "DataError": PyValueError =
+        "The data violates its format.\n\n\
+        >>> session.read_ipc(b\"ARROW1\")\n\
+        Traceback (most recent call last):\n\
+        crossdock.DataError: ...the input is truncated: it ends after 6 bytes...",
+    Unsupported "UnsupportedError": PyNotImplementedError =
+        "The request is valid but not supported. The message says what to do instead.\n\n\
+        >>> session.read(b\"no table\")\n\
+        Traceback (most recent call last):\n\
+        crossdock.UnsupportedError: no plugin recognises 'bytes in memory': ...",
+    OutOfMemory "OutOfMemoryError": PyMemoryError =
+        "The system, a device, or the session's budget has no memory left.\n\n\
+        >>> cd.Session(memory=16).read(folder / \"people.arrow\", map=False)\n\
+        Traceback (most recent call last):\n\
+        crossdock.OutOfMemoryError: ...the limit of 16 bytes leaves 16...",
+    Device "DeviceError": PyRuntimeError =
+        "A device or its driver is missing or failed.\n\n\
+        >>> cd.Session(\"cuda:999\")\n\
+        Traceback (most recent call last):\n\
+        crossdock.DeviceError: cannot work on cuda:999: ...",
+    Plugin "PluginError": PyRuntimeError =
+        "A plugin failed, or may not be loaded.\n\n\
+        >>> cd.Session(plugins=[folder / \"people.arrow\"])\n\
+        Traceback (most recent call last):\n\
+        crossdock.PluginError: ...the file is not an ELF shared library",
+    Export "ExportError": PyBufferError =
+        "The data cannot be exported in this way. The message says what to do instead.\n\n\
+        >>> np.from_dlpack(table[\"name\"])\n\
+        Traceback (most recent call last):\n\
+        crossdock.ExportError: ...DLPack holds numbers and booleans only...",
     Cancelled "CancelledError": PyRuntimeError = "The session was closed during the call.",
 }
 
