@@ -143,7 +143,7 @@ fn command_inspects_and_converts_tree_files_of_the_plugin() {
     let shown = String::from_utf8(crossdock(&["inspect", &tree, "--plugins", plugin]).stdout).unwrap();
     let line = shown.lines().find(|line| line.contains("example.xor")).unwrap_or_default();
     let cells: Vec<_> = line.split_whitespace().collect();
-    assert_eq!(cells, ["example.xor", "2,000", "00000001", "-", "example", "UInt32"], "{shown}");
+    assert_eq!(cells, ["example.xor", "2,000", "00000001", "-", "example", "uint32"], "{shown}");
     let without = crossdock(&["convert", &tree, &table, "--quiet"]);
     assert_rejected(&without, &["no plugin of the session decodes 'example.xor'"], table.as_ref());
     let out = crossdock(&["convert", &tree, &table, "--plugins", plugin, "--quiet"]);
