@@ -19,7 +19,7 @@ def test_error_for_nulls_names_column_and_advice(session, form):
     with pytest.raises(capi.CrossdockError, match="batch 0: column 'part': 2 of 3 rows are null") as caught:
         export_batch(session, batch, form)
     assert caught.value.code == "unsupported"
-    for advice in ("fill or drop them", "leave the column out", "nulls=mask"):
+    for advice in ("fill them (Column.fill_null) or drop them", "leave the column out", "nulls=mask"):
         assert advice in str(caught.value)
 
 

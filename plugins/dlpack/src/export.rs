@@ -237,8 +237,8 @@ impl BatchExport {
                  fill them, or leave the column out"
             ),
             false => format!(
-                "{nulls} of {} rows are null, but DLPack has no nulls: fill them (Column.fill_null) or drop them, leave the column out, or ask \
-                 for masks with the option nulls=mask",
+                "{nulls} of {} rows are null, but DLPack has no nulls: fill them (Column.fill_null) or drop them, \
+                 leave the column out, or ask for masks with the option nulls=mask",
                 array.len()
             ),
         };
