@@ -17,6 +17,7 @@ import os
 import pathlib
 import re
 import shutil
+import stat
 import subprocess
 import tempfile
 import zipfile
@@ -179,5 +180,7 @@ def _write(to, members, record):
             # Constant times make the wheel reproducible.
             entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = (0o755 if name.endswith(".so") or name == COMMAND else 0o644) << 16
+            # pip keeps the executable bit only of regular files.
+            mode = 0o755 if name.endswith(".so") or name == COMMAND else 0o644
+            entry.external_attr = (stat.S_IFREG | mode) << 16
             archive.writestr(entry, content)

@@ -61,7 +61,7 @@ def test_wheel_is_recorded_and_reproducible(tmp_path):
             content = archive.read(name)
             expected = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
             assert (digest, int(size)) == (f"sha256={expected}", len(content))
-        assert archive.getinfo("crossdock/_native.abi3.so").external_attr >> 16 == 0o755
+        assert archive.getinfo("crossdock/_native.abi3.so").external_attr >> 16 == 0o100755
         assert rows[-1] == ["x-1.dist-info/RECORD", "", ""]
 
 
