@@ -36,7 +36,7 @@ def test_cargo_profile_defaults_to_release_and_invalid_names_are_rejected():
 def test_error_without_cargo_says_what_is_missing(monkeypatch):
     monkeypatch.setenv("CARGO", "/no/such/cargo")
     with pytest.raises(RuntimeError, match="cannot find /no/such/cargo: the build needs Rust's cargo on the PATH"):
-        backend._build_libraries("dev")
+        backend._build("dev")
 
 
 def test_wheel_tag_has_the_oldest_sufficient_glibc_version(tmp_path):
