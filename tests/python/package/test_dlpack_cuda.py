@@ -593,8 +593,8 @@ def test_combined_chunks_are_one_tensor_on_the_device(cuda_session, driver):
     chunks = cuda_session.from_arrow(pa.chunked_array([VALUES[:100], VALUES[100:]]))
     assert (chunks.device, chunks.num_chunks) == ("cuda:0", 2)
     with pytest.raises(BufferError, match="combine_chunks"):
-        chunks.__dlpack__(**VERSIONED)
-    one = chunks.combine_chunks()
+        chunks.__dlpack__(copy=False, **VERSIONED)
     stream = driver.stream()
-    capsule = one.__dlpack__(stream=stream, **VERSIONED)
-    assert download_values(driver, capsule, stream) == VALUES.tolist()
+    for column in (chunks, chunks.combine_chunks()):
+        capsule = column.__dlpack__(stream=stream, **VERSIONED)
+        assert download_values(driver, capsule, stream) == VALUES.tolist()
