@@ -30,3 +30,11 @@ pub(crate) fn optional_args<'a>(
         None => [JobArg::Read(any, 0, 0), JobArg::Value(0)],
     }
 }
+
+/// Like [`optional_args`], without a buffer whose empty range stands for the missing bitmap.
+pub(crate) fn args_or_none<'a>(bits: Option<(&'a Buffer, usize)>, len: usize) -> [JobArg<'a>; 2] {
+    match bits {
+        Some((bits, first)) => args(bits, first, len),
+        None => [JobArg::NoBytes, JobArg::Value(0)],
+    }
+}

@@ -112,7 +112,18 @@ pub enum ByteValues<'a> {
     },
 }
 
-impl ByteValues<'_> {
+impl<'a> ByteValues<'a> {
+    /// The offsets, the bytes per offset, the bytes per value, the number of values and the data,
+    /// as arguments. Values of a fixed size have no offsets.
+    pub(crate) fn args(&self) -> [JobArg<'a>; 5] {
+        let (offsets, width, size, data) = match self {
+            Self::Offsets(offsets, data) => (offsets.arg(), offsets.width_bytes, 0, data.arg(1)),
+            Self::FixedSize { size, data, .. } => (JobArg::NoBytes, 0, *size, data.arg(1)),
+        };
+        let [width, size, len] = [width, size, self.len()].map(|n| JobArg::Value(n as u64));
+        [offsets, width, size, len, data]
+    }
+
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Offsets(offsets, _) => offsets.len,
@@ -157,18 +168,15 @@ impl<'a> Checks<'a> {
         at: usize,
     ) -> Result<usize> {
         let len = values.len();
-        let (offsets, width, size, data) = match values {
-            ByteValues::Offsets(offsets, data) => (offsets.arg(), offsets.width_bytes, 0, data.arg(1)),
-            ByteValues::FixedSize { size, data, .. } => (JobArg::NoBytes, 0, size, data.arg(1)),
-        };
+        let [offsets, width, size, n, data] = values.args();
         let target = JobArg::write(to, at, len.div_ceil(8))?;
         let cell = self.cells(1);
-        let [bits, shift] = validity_args(validity, len);
+        let [bits, shift] = bits::args_or_none(validity, len);
         let args = [
             offsets,
-            JobArg::Value(width as u64),
-            JobArg::Value(size as u64),
-            JobArg::Value(len as u64),
+            width,
+            size,
+            n,
             data,
             bits,
             shift,
@@ -202,7 +210,7 @@ impl<'a> Checks<'a> {
         let cell = self.cells(1);
         let bytes = len.saturating_mul(VIEW_BYTES);
         for window in 0..data.len().div_ceil(WINDOW).max(1) {
-            let [bits, shift] = validity_args(validity, len);
+            let [bits, shift] = bits::args_or_none(validity, len);
             let args = [
                 JobArg::Read(views, first.saturating_mul(VIEW_BYTES), bytes),
                 bits,
@@ -223,13 +231,5 @@ impl<'a> Checks<'a> {
             self.push_after(&COMPARE_VIEWS, window, blocks, args.into_iter().chain(buffers))?;
         }
         Ok(cell)
-    }
-}
-
-/// An optional bitmap as two arguments.
-fn validity_args<'a>(validity: Option<(&'a Buffer, usize)>, len: usize) -> [JobArg<'a>; 2] {
-    match validity {
-        Some((bits, first)) => bits::args(bits, first, len),
-        None => [JobArg::NoBytes, JobArg::Value(0)],
     }
 }

@@ -50,10 +50,7 @@ impl<'a> Checks<'a> {
         let bytes = from.len.saturating_mul(to_width);
         let target = JobArg::write(to, at, bytes)?;
         let cell = self.cells(1);
-        let [bits, first] = match validity {
-            Some((bits, first)) => bits::args(bits, first, from.len),
-            None => [JobArg::NoBytes, JobArg::Value(0)],
-        };
+        let [bits, first] = bits::args_or_none(validity, from.len);
         let args = [
             from.arg(width),
             JobArg::Value(width as u64),

@@ -36,22 +36,16 @@ impl<'a> Checks<'a> {
         slots: &mut BufferMut,
     ) -> Result<usize> {
         let len = values.len();
-        let (offsets, width, size, data) = match values {
-            ByteValues::Offsets(offsets, data) => (offsets.arg(), offsets.width_bytes, 0, data.arg(1)),
-            ByteValues::FixedSize { size, data, .. } => (JobArg::NoBytes, 0, size, data.arg(1)),
-        };
+        let [offsets, width, size, n, data] = values.args();
         let table = JobArg::write(table, 0, slots_for(len)? * BYTES)?;
         let slots = JobArg::write(slots, 0, len * BYTES)?;
         let cell = self.cells(1);
-        let [bits, first] = match validity {
-            Some((bits, first)) => bits::args(bits, first, len),
-            None => [JobArg::NoBytes, JobArg::Value(0)],
-        };
+        let [bits, first] = bits::args_or_none(validity, len);
         let args = [
             offsets,
-            JobArg::Value(width as u64),
-            JobArg::Value(size as u64),
-            JobArg::Value(len as u64),
+            width,
+            size,
+            n,
             data,
             bits,
             first,
