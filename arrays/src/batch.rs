@@ -4,7 +4,7 @@ use arrow_schema::{Metadata, Schema, SchemaRef};
 use crossdock_memory::{Device, Error, Result};
 use std::sync::Arc;
 
-use crate::DeviceArray;
+use crate::{DeviceArray, field_type_name, type_name};
 
 /// A record batch whose buffers are all on the same device.
 #[derive(Clone, Debug)]
@@ -36,8 +36,8 @@ impl DeviceBatch {
                 return Err(Error::invalid_argument(format!(
                     "column '{}' is of type {}, expected {}",
                     field.name(),
-                    column.data_type(),
-                    field.data_type()
+                    type_name(column.data_type()),
+                    field_type_name(field)
                 )));
             }
         }

@@ -47,7 +47,7 @@ pub use c::{
 pub use call::call_stream;
 pub use compute::{
     CastMode, RowIndices, can_cast, cast, cast_values, dictionary_encode, elements_and_offsets, fill_null,
-    filter_rows, first_true, lists_of_fixed_size, null_mask,
+    filter_rows, first_null, lists_of_fixed_size, null_mask,
 };
 pub use crossdock_plugin_api::{Device, Error, Result};
 pub use decode_dictionary::{decode_dictionary, decoded_field, dictionary_keys};

@@ -9,6 +9,7 @@ import random
 import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import NamedTuple, Protocol
 
 from ._loader_columns import Columns
@@ -16,9 +17,10 @@ from ._native import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
     from typing import Any
 
+    from ._fragments import Fragment
     from ._native import Column, Scan, Table
 
 
@@ -30,6 +32,9 @@ class Tensors(Protocol):
 
     def tensors(self, columns: "dict[str, Column]") -> "dict[str, Any]":
         """Imports columns, ordered with the work of the calling thread."""
+
+    def divided(self, tensor: "Any", rows: int) -> "Sequence[Any]":
+        """Slices of `rows` rows each; the last one may have fewer rows."""
 
     def stream(self) -> "Any":
         """The stream with which `tensors` orders; None: no stream."""
@@ -202,7 +207,12 @@ class BatchLoader:
 
     @property
     def epoch(self) -> int:
-        """The epoch of the last batch, from 0 on."""
+        """The epoch of the last batch, from 0 on.
+
+        >>> loader = crossdock.torch.Loader(session.scan(folder / "people.arrow"), ["id"], batch_size=3, epochs=2)
+        >>> [loader.epoch for batch in loader]
+        [0, 1]
+        """
         return self._position.epoch
 
     def __len__(self) -> int:
@@ -242,15 +252,16 @@ class BatchLoader:
         ahead = read_ahead(self._windows(position.epoch, first_window, stop), self._prefetch, stop)
         try:
             for columns, rows in ahead:
-                stream, window = self._tensors.stream(), self._tensors.tensors(columns)
+                stream, window = self._tensors.stream(), self._slices(columns)
                 while at < rows and (end is None or position.batches < end):
                     if self._drop_last and rows - at < size:
                         return
                     # Another stream has not waited for the columns.
                     if (current := self._tensors.stream()) != stream:
-                        stream, window = current, self._tensors.tensors(columns)
+                        stream, window = current, self._slices(columns)
                     position.batches += 1
-                    yield {name: tensor[at : at + size] for name, tensor in window.items()}
+                    number = at // size
+                    yield {name: slices[number] for name, slices in window}
                     at += size
                 at = 0
                 del columns, window
@@ -258,6 +269,13 @@ class BatchLoader:
                     return
         finally:
             ahead.close()  # type: ignore[attr-defined]
+
+    def _slices(self, columns: "dict[str, Column]") -> "list[tuple[str, Sequence[Any]]]":
+        """The tensors of the batches of a window. One division is faster than many slices."""
+        return [
+            (name, self._tensors.divided(tensor, self._batch_size))
+            for name, tensor in self._tensors.tensors(columns).items()
+        ]
 
     def _windows(self, epoch: int, first: int, stop: threading.Event) -> "Iterator[tuple[dict[str, Column], int]]":
         """The columns of each window from the first on, in the order of their batches."""
@@ -276,31 +294,49 @@ class BatchLoader:
     def _tables(self, parts: list[Part], stop: threading.Event) -> "Iterator[Table]":
         for part in parts:
             fragment = self._fragments[part.fragment]
-            # A fragment without a number of rows cannot be asked for some of its rows.
-            if fragment.num_rows is not None and part.rows is not None:
-                rows = (part.start, part.start + part.rows)
-                batches = iter(self._columns.scan(fragment, rows))
-                tables: Iterator[Table] = batches
-            else:
-                batches = iter(self._columns.scan(fragment, None))
-                tables = rows_of(batches, part.start, part.rows)
-            try:
+            with closing(self._tables_of(fragment, part)) as tables:
                 for table in tables:
                     if stop.is_set():
                         return
                     self._columns.check_dictionaries(table, fragment)
                     yield table
-            finally:
-                batches.close()
+
+    def _tables_of(self, fragment: "Fragment", part: Part) -> "Generator[Table, None, None]":
+        # A fragment without a number of rows cannot be asked for some of its rows.
+        if fragment.num_rows is None or part.rows is None:
+            with closing(iter(self._columns.scan(fragment, None))) as batches:
+                yield from rows_of(batches, part.start, part.rows)
+            return
+        scan = self._columns.scan(fragment, (part.start, part.start + part.rows))
+        if part.rows <= self._window:
+            # One call instead of one for each batch, because each may wait for the interpreter.
+            yield scan.to_table()
+            return
+        with closing(iter(scan)) as batches:
+            yield from batches
 
     def state_dict(self) -> "dict[str, Any]":
-        """The position behind the last batch, and what determines the batches, as numbers and texts."""
+        """The position behind the last batch, and what determines the batches, as numbers and texts.
+
+        >>> loader = crossdock.torch.Loader(session.scan(folder / "people.arrow"), ["id"], batch_size=1)
+        >>> first = next(iter(loader))
+        >>> loader.state_dict()["batches"]
+        1
+        """
         position = self._resumed or self._position
         return {"epoch": position.epoch, "batches": position.batches, "settings": self._settings}
 
     def load_state_dict(self, state: "dict[str, Any]") -> None:
         """Makes the next iteration begin behind the last batch of the loader that made the state. It must have had the
-        same settings and the same files."""
+        same settings and the same files.
+
+        >>> loader = crossdock.torch.Loader(session.scan(folder / "people.arrow"), ["id"], batch_size=1)
+        >>> first = next(iter(loader))
+        >>> again = crossdock.torch.Loader(session.scan(folder / "people.arrow"), ["id"], batch_size=1)
+        >>> again.load_state_dict(loader.state_dict())
+        >>> [batch["id"].item() for batch in again]
+        [2, 3]
+        """
         try:
             epoch, batches, theirs = (state[key] for key in ("epoch", "batches", "settings"))
             theirs = dict(theirs)

@@ -1,7 +1,6 @@
 """Columns of the windows of a loader."""
 
-from ._native import ExportError, UsageError, table_of_columns
-from ._table import concat
+from ._native import ExportError, UsageError, table_of_columns, tensors_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,13 +27,11 @@ class Columns:
         # The types are checked before anything is read.
         empty = scan.head(0)
         for name in self._names:
-            for column in _tensors(empty[name], self._nulls[name]):
-                try:
-                    column.__dlpack__()
-                except ExportError as error:
-                    raise UsageError(
-                        f"column {name!r} of type {scan.schema[name].type} is no tensor: {error}"
-                    ) from error
+            ((tensor, _),) = tensors_of([empty], [(name, self._nulls[name])])
+            try:
+                tensor.__dlpack__()
+            except ExportError as error:
+                raise UsageError(f"column {name!r} of type {scan.schema[name].type} is no tensor: {error}") from error
         encoded = [name for name, kind in zip(self._names, self._types) if _is_dictionary(scan, name, kind)]
         # Those of the first row, so that they are the same for all ranks.
         first = scan.head(1) if encoded else empty
@@ -65,16 +62,16 @@ class Columns:
 
     def of_window(self, tables: "list[Table]", taken: "Any", where: str) -> "dict[str, Column]":
         """The columns of a window as tensors: the rows `taken`, or all rows if it is None."""
-        table = tables[0] if len(tables) == 1 else concat(tables)
+        try:
+            tensors = tensors_of(tables, [(name, self._nulls[name]) for name in self._names])
+        except UsageError as error:
+            raise UsageError(f"{error} (row 0 is {where})") from error
         columns: dict[str, Column] = {}
-        for name in self._names:
-            column = table[name]
-            try:
-                tensors = _tensors(column, self._nulls[name])
-            except UsageError as error:
-                raise UsageError(f"{error} (row 0 is {where})") from error
-            self._check_shape(name, tensors[0], where)
-            columns.update(zip((name, f"{name}_mask"), tensors))
+        for name, (tensor, mask) in zip(self._names, tensors):
+            self._check_shape(name, tensor, where)
+            columns[name] = tensor
+            if mask is not None:
+                columns[f"{name}_mask"] = mask
         if taken is None:
             return columns
         rows = table_of_columns(list(columns.items())).take(taken)
@@ -88,12 +85,6 @@ class Columns:
                 f"column {name!r}: the rows of a tensor have one length: from {where} on, they are {tensor.type}, and "
                 f"before {shape}; pad the rows, or export the elements and the lengths separately"
             )
-
-
-def _tensors(column: "Column", nulls: "Any") -> "tuple[Column, ...]":
-    if _is_mask(nulls):
-        return column.to_tensor("mask")
-    return (column.to_tensor(nulls),)
 
 
 def _is_mask(nulls: "Any") -> bool:

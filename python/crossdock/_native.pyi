@@ -50,6 +50,7 @@ __all__ = [
     "rebuild",
     "serve_isolated",
     "table_of_columns",
+    "tensors_of",
     "xlog_capsule",
     "xlog_schema",
     "xlog_with_metadata",
@@ -533,6 +534,9 @@ class Field:
 
 def concatenate(tables: Sequence[Table]) -> Table: ...
 def table_of_columns(columns: Sequence[tuple[str, Column]]) -> Table: ...
+def tensors_of(
+    tables: Sequence[Table], columns: Sequence[tuple[str, object]]
+) -> list[tuple[Column, Column | None]]: ...
 
 # Used by crossdock.cuda.
 

@@ -1,14 +1,16 @@
 """Scans as collections of Dask.
 
-    import crossdock.dask
-
-    frame = crossdock.dask.from_scan(session.scan("data/*.arrow", columns=["id", "x"]))   # a Dask DataFrame
-    tables = crossdock.dask.delayed_tables(session.scan("data/*.arrow"))                  # a list of delayed tables
+>>> import crossdock.dask
+>>> frame = crossdock.dask.from_scan(session.scan(folder / "people.arrow", columns=["id", "score"]))
+>>> float(frame["score"].sum().compute())
+4.5
 
 Tables, columns and encoded arrays need no preparation: workers exchange their buffers without copies in Python. Workers
 that communicate by UCX exchange tables on GPUs without the host if each of them, and the client, has called
 `register_cuda()`, for example by `dask worker --preload crossdock.dask`.
 """
+
+__all__ = ["dask_setup", "delayed_tables", "from_scan", "register_cuda", "register_sizes"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +21,12 @@ if TYPE_CHECKING:
 
 
 def delayed_tables(scan: "Scan") -> "list[Any]":
-    """Returns a delayed `Table` for each fragment of a scan of files, in the order of the scan."""
+    """Returns a delayed `Table` for each fragment of a scan of files, in the order of the scan.
+
+    >>> (people,) = crossdock.dask.delayed_tables(session.scan(folder / "people.arrow"))
+    >>> people.num_rows.compute()
+    3
+    """
     import dask  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
     read = dask.delayed(_table, pure=True)
@@ -30,6 +37,10 @@ def from_scan(scan: "Scan", **arguments: "Any") -> "Any":
     """Returns a Dask DataFrame with a partition for each fragment of a scan of files.
 
     arguments: of `pyarrow.Table.to_pandas`.
+
+    >>> frame = crossdock.dask.from_scan(session.scan(folder / "people.arrow", columns=["id", "score"]))
+    >>> frame.npartitions, len(frame)
+    (1, 3)
     """
     import dask.dataframe  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
@@ -41,7 +52,13 @@ def from_scan(scan: "Scan", **arguments: "Any") -> "Any":
 
 
 def register_sizes(sizeof: "Any") -> None:
-    """Tells Dask how many bytes tables, columns and encoded arrays have. Dask calls this function at its start."""
+    """Tells Dask how many bytes tables, columns and encoded arrays have. Dask calls this function at its start.
+
+    >>> from dask.sizeof import sizeof
+    >>> crossdock.dask.register_sizes(sizeof)
+    >>> sizeof(table) == table.nbytes
+    True
+    """
     from ._native import Column, Table
 
     sizeof.register((Table, Column))(lambda thing: thing.nbytes)
@@ -49,7 +66,10 @@ def register_sizes(sizeof: "Any") -> None:
 
 def register_cuda() -> None:
     """Registers tables and columns on CUDA devices with the serialisation family "cuda" of distributed. A table is copied
-    once on its device, and sent as one frame of device memory."""
+    once on its device, and sent as one frame of device memory.
+
+    >>> crossdock.dask.register_cuda()
+    """
     from distributed.protocol.cuda import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
         cuda_deserialize,
         cuda_serialize,
@@ -62,7 +82,10 @@ def register_cuda() -> None:
 
 
 def dask_setup(_: "Any") -> None:
-    """Called by the option --preload of a scheduler or a worker."""
+    """Called by the option --preload of a scheduler or a worker. Calls `register_cuda`.
+
+    >>> crossdock.dask.dask_setup(None)
+    """
     register_cuda()
 
 

@@ -1,10 +1,11 @@
 """Scans as tables of DataFusion.
 
-    import crossdock.datafusion, datafusion
-
-    context = datafusion.SessionContext()
-    context.register_table("flights", crossdock.datafusion.table(session.scan("flights.vortex")))
-    context.sql("SELECT carrier, count(*) FROM flights WHERE distance > 500 GROUP BY carrier")
+>>> import crossdock.datafusion
+>>> import datafusion
+>>> context = datafusion.SessionContext()
+>>> context.register_table("people", crossdock.datafusion.table(session.scan(folder / "people.arrow")))
+>>> context.sql("SELECT name FROM people WHERE score > 2").to_pylist()
+[{'name': 'cy'}]
 
 Needs the module `crossdock_datafusion`, which is compiled for one major version of DataFusion. Only the columns that a
 query needs are read and, if the format allows it, only the rows that may fulfil its WHERE.
@@ -14,6 +15,8 @@ import os
 
 from ._native import UsageError
 from ._plugins import folders
+
+__all__ = ["table"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,6 +38,11 @@ def table(scan: "Scan") -> "Any":
 
     scan: a scan of files, without other arguments than the format, its options and `storage_options`. The files are read
     in a session of `crossdock_datafusion` with the device, memory, plugins and threads of the scan's session.
+
+    >>> context = datafusion.SessionContext()
+    >>> context.register_table("people", crossdock.datafusion.table(session.scan(folder / "people.arrow")))
+    >>> context.table("people").count()
+    3
     """
     _, (settings, files, arguments) = scan.__reduce__()  # type: ignore[misc,unused-ignore]
     device, memory, plugins, validate, threads = settings

@@ -1,9 +1,10 @@
 """Scans as datasets of pyarrow, which DuckDB queries by name.
 
-    import crossdock.dataset, duckdb
-
-    flights = crossdock.dataset.Dataset("flights.vortex")
-    duckdb.sql("SELECT carrier, count(*) FROM flights WHERE distance > 500 GROUP BY carrier")
+>>> import crossdock.dataset
+>>> import duckdb
+>>> people = crossdock.dataset.Dataset(folder / "people.arrow")
+>>> duckdb.sql("SELECT name FROM people WHERE score > 2").fetchall()
+[('cy',)]
 
 Only the columns that the query needs are read and, if the format allows it, only the rows that may fulfil its WHERE.
 """
@@ -18,6 +19,8 @@ import pyarrow.fs  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
 from ._native import UsageError
 from ._session import default_session
+
+__all__ = ["Dataset"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,6 +47,10 @@ class Dataset(ds.FileSystemDataset):  # type: ignore[misc,unused-ignore]
     Batches on a GPU are copied to the host.
 
     Libraries that read datasets by `scanner()` can use it, such as DuckDB and Polars' `scan_pyarrow_dataset`.
+
+    >>> dataset = crossdock.dataset.Dataset(folder / "people.arrow")
+    >>> dataset.to_table(columns=["name"], filter=pa.compute.field("id") > 2).to_pylist()
+    [{'name': 'cy'}]
     """
 
     def __init__(
@@ -66,7 +73,11 @@ class Dataset(ds.FileSystemDataset):  # type: ignore[misc,unused-ignore]
         self._has_limit = arguments.get("limit") is not None
 
     def scanner(self, columns: "Any" = None, filter: "Any" = None, **arguments: "Any") -> ds.Scanner:
-        """As `pyarrow.dataset.Dataset.scanner`. `columns` is a list of names, a dict of expressions, or None."""
+        """As `pyarrow.dataset.Dataset.scanner`. `columns` is a list of names, a dict of expressions, or None.
+
+        >>> crossdock.dataset.Dataset(folder / "people.arrow").scanner(["id"]).to_table().num_rows
+        3
+        """
         known = comparisons(filter, self.schema) if filter is not None else []
         needed = self._needed(columns, filter, known)
         request: dict[str, Any] = {}

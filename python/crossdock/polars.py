@@ -1,8 +1,10 @@
 """Scans for Polars.
 
-    import crossdock.polars
-
-    frame = crossdock.polars.scan("data/*.vortex").filter(pl.col("distance") > 500).select("carrier").collect()
+>>> import crossdock.polars
+>>> import polars
+>>> frame = crossdock.polars.scan(folder / "people.arrow")
+>>> frame.filter(polars.col("score") > 2).select("name").collect().item()
+'cy'
 
 Polars passes the columns, the rows and the predicate of a query to the scan, so that only these are read.
 """
@@ -14,6 +16,8 @@ import polars
 from polars.io.plugins import register_io_source
 
 from ._session import default_session
+
+__all__ = ["scan"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,6 +40,9 @@ def scan(source: "Any", format: str | None = None, *, session: "Session | None" 
 
     source, format, arguments: as in `Session.scan`.
     session: None: the default session.
+
+    >>> crossdock.polars.scan(folder / "people.arrow", columns=["id", "score"]).collect_schema().names()
+    ['id', 'score']
     """
     opened = session if session is not None else default_session()
     whole = opened.scan(source, format, **arguments)

@@ -1,12 +1,18 @@
 """Scans as datasets of Ray.
 
-    import crossdock.ray, ray
-
-    scan = session.scan("data/*.parquet", columns=["id", "x"])
-    dataset = ray.data.read_datasource(crossdock.ray.Datasource(scan))
+>>> import crossdock.ray
+>>> import ray.data
+>>> scan = session.scan(folder / "people.arrow", columns=["id", "score"])
+>>> ray.data.read_datasource(crossdock.ray.Datasource(scan)).sum("score")
+4.5
 
 Tables, columns and encoded arrays need no preparation: `ray.put` stores their buffers in shared memory, and `ray.get`
-uses them there. After `register_tensor_transport()`, actors on the same host pass tables on GPUs through device memory:
+uses them there.
+
+>>> ray.get(ray.put(table)).num_rows
+3
+
+After `register_tensor_transport()`, actors on the same host pass tables on GPUs through device memory:
 
     crossdock.ray.register_tensor_transport()  # before the actors are created
 
@@ -24,6 +30,8 @@ uses them there. After `register_tensor_transport()`, actors on the same host pa
 from ._native import SharedTable, Table, UnsupportedError
 from ._session import shared_session
 
+__all__ = ["Datasource", "register_tensor_transport"]
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +39,8 @@ if TYPE_CHECKING:
 
     from ._fragments import Fragment
     from ._native import Column, Scan
+
+    Datasource: type[Any]
 
 
 # The releases of Ray whose interface of tensor transports is the one that this module implements.
@@ -42,7 +52,10 @@ def register_tensor_transport() -> None:
     """Registers the tensor transport "crossdock" for tables on CUDA devices. Actors must be created afterwards, in this
     process, and receive from actors on the same host. An actor that only receives needs `enable_tensor_transport=True`;
     otherwise Ray waits until a timeout. Raises UnsupportedError if the release of Ray is not one that this module was
-    tested with."""
+    tested with.
+
+    >>> crossdock.ray.register_tensor_transport()
+    """
     import ray.experimental  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
     if not ray.__version__.startswith(_TRANSPORT_RELEASES):
@@ -139,6 +152,10 @@ class _Methods:
 
     Each read task reads adjacent fragments on the worker that runs it, in a session with the settings of the scan's
     session, and returns a block of pyarrow for each batch. Columns, rows and filters are those of the scan.
+
+    >>> source = crossdock.ray.Datasource(session.scan(folder / "people.arrow", columns=["id"]))
+    >>> ray.data.read_datasource(source).take_all()
+    [{'id': 1}, {'id': 2}, {'id': 3}]
     """
 
     def __init__(self, scan: "Scan") -> None:
@@ -147,13 +164,23 @@ class _Methods:
         self._schema = scan.schema.to_pyarrow()
 
     def estimate_inmemory_data_size(self) -> int:
-        """The number of bytes to read for all columns."""
+        """The number of bytes to read for all columns.
+
+        >>> source = crossdock.ray.Datasource(session.scan(folder / "people.arrow"))
+        >>> source.estimate_inmemory_data_size() > 0
+        True
+        """
         return sum(fragment.bytes for fragment in self._fragments)
 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: "Any" = None
     ) -> "list[Any]":
-        """Returns at most `parallelism` tasks of about the same number of bytes."""
+        """Returns at most `parallelism` tasks of about the same number of bytes.
+
+        >>> source = crossdock.ray.Datasource(session.scan(folder / "people.arrow"))
+        >>> [task.metadata.num_rows for task in source.get_read_tasks(4)]
+        [3]
+        """
         return [self._task(group, per_task_row_limit) for group in groups(self._fragments, parallelism)]
 
     def _task(self, fragments: "list[Fragment]", row_limit: int | None) -> "Any":

@@ -1,9 +1,9 @@
 """Scans as a data source of Spark 4.
 
-    import crossdock.spark
-
-    spark.dataSource.register(crossdock.spark.Source)
-    frame = spark.read.format("crossdock").load("data/*.vortex")
+>>> import crossdock.spark
+>>> spark.dataSource.register(crossdock.spark.Source)
+>>> spark.read.format("crossdock").load(str(folder / "people.arrow")).where("score > 2").count()
+1
 
 Options: `path`, `format` and `device` as in `Session.scan` and `Session`, `columns` (names, separated by commas), and options
 of the format. Each fragment of the scan is a partition. Spark does not tell a data source in Python which columns a query
@@ -19,12 +19,16 @@ import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-igno
 from ._native import UnsupportedError, UsageError
 from ._session import session_on
 
+__all__ = ["Source"]
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
 
     from ._native import Scan
+
+    Source: type[Any]
 
 _OF_SOURCE = ("path", "format", "device", "columns", "pushdown")
 _COMPARISONS = {
@@ -50,7 +54,13 @@ def __getattr__(name: str) -> "Any":
 
 
 class _Source:
-    """The data source "crossdock"."""
+    """The data source "crossdock", for `spark.dataSource.register`. Spark calls its methods.
+
+    >>> spark.dataSource.register(crossdock.spark.Source)
+    >>> reader = spark.read.format("crossdock").option("columns", "id, score")
+    >>> reader.load(str(folder / "people.arrow")).columns
+    ['id', 'score']
+    """
 
     options: "dict[str, str]"
 

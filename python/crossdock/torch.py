@@ -1,10 +1,14 @@
 """Batches of a scan as tensors of PyTorch.
 
-    import crossdock.torch
+>>> import crossdock.torch
+>>> scan = session.scan(folder / "people.arrow")
+>>> for batch in crossdock.torch.Loader(scan, ["id", "score"], batch_size=2):
+...     print(batch)
+{'id': tensor([1, 2]), 'score': tensor([0.5000, 1.5000], dtype=torch.float64)}
+{'id': tensor([3]), 'score': tensor([2.5000], dtype=torch.float64)}
 
-    loader = crossdock.torch.Loader(session.scan("data/*.arrow"), ["x", "y"], batch_size=256, shuffle=True, epochs=3)
-    for batch in loader:                  # {"x": tensor, "y": tensor}, on the session's device
-        train(batch["x"], batch["y"])
+The tensors are on the device of the scan's session. Other libraries take them through DLPack, such as
+`jax.dlpack.from_dlpack(batch["id"])` and `cupy.from_dlpack(batch["id"])`.
 
 `scan_of` makes a scan from a dataset of Hugging Face.
 """
@@ -12,6 +16,8 @@
 from ._loader import BatchLoader
 from ._native import UsageError
 from ._session import default_session
+
+__all__ = ["Loader", "scan_of"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +32,11 @@ class Loader(BatchLoader):
 
     Columns become tensors as by `Column.to_tensor`. Only the columns of the loader are read. Each iteration begins with
     the first epoch. Tensors of a batch are slices of a window, so they must not be written to.
+
+    >>> scan = session.scan(folder / "people.arrow")
+    >>> loader = crossdock.torch.Loader(scan, ["id"], batch_size=1, shuffle=True, seed=1, epochs=2)
+    >>> sorted(batch["id"].item() for batch in loader)
+    [1, 1, 2, 2, 3, 3]
     """
 
     def __init__(
@@ -88,8 +99,8 @@ class _Tensors:
         import torch  # type: ignore[import-not-found,unused-ignore]
 
         self._torch = torch
-        self._device = device
-        self._is_cuda = device.startswith("cuda:")
+        kind, _, number = device.partition(":")
+        self._device = int(number) if kind == "cuda" else None
 
     def permutation(self, seed: int, n: int) -> "Any":
         # On the CPU, so that the order is the same on each device.
@@ -98,8 +109,11 @@ class _Tensors:
     def tensors(self, columns: "dict[str, Column]") -> "dict[str, Any]":
         return {name: self._torch.from_dlpack(column) for name, column in columns.items()}
 
+    def divided(self, tensor: "Any", rows: int) -> "Sequence[Any]":
+        return tensor.split(rows)  # type: ignore[no-any-return,unused-ignore]
+
     def stream(self) -> "Any":
-        return self._torch.cuda.current_stream(self._device) if self._is_cuda else None
+        return None if self._device is None else self._torch.cuda.current_stream(self._device)
 
 
 def _rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
@@ -126,6 +140,12 @@ def scan_of(dataset: "Any", session: "Session | None" = None, **arguments: "Any"
 
     session: None: the default session.
     arguments: of `Session.scan`.
+
+    >>> import datasets
+    >>> datasets.Dataset.from_dict({"token": [3, 1, 2]}).save_to_disk(folder / "tokens")
+    >>> scan = crossdock.torch.scan_of(datasets.load_from_disk(folder / "tokens"), session)
+    >>> scan.to_table()["token"].to_pylist()
+    [3, 1, 2]
     """
     if not hasattr(dataset, "cache_files") or not hasattr(dataset, "_data"):
         raise UsageError(f"expected a datasets.Dataset, got {type(dataset).__name__}")

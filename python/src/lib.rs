@@ -33,7 +33,7 @@ mod _native {
     #[pymodule_export]
     use crate::objects::column::Column;
     #[pymodule_export]
-    use crate::objects::concat::{concatenate, table_of_columns};
+    use crate::objects::concat::{concatenate, table_of_columns, tensors_of};
     #[pymodule_export]
     use crate::objects::encoded::EncodedArray;
     #[pymodule_export]

@@ -46,7 +46,9 @@ pub fn cast_values(
     }
     let unsupported = || {
         Error::unsupported(format!(
-            "there is no cast from {from} to {to} (pyarrow.compute may have one: to_pyarrow)"
+            "there is no cast from {} to {} (pyarrow.compute may have one: to_pyarrow)",
+            type_name(from),
+            type_name(to)
         ))
     };
     if *from == DataType::Null {
@@ -92,8 +94,8 @@ pub fn cast_values(
                     if stored == Some(DataType::Int32) { "int32" } else { "int64" }
                 )));
             }
-            if let (true, DataType::Float64) = (is_decimal(from), to) {
-                return decimal_to_float(array, stream);
+            if is_decimal(from) && to.is_floating() {
+                return cast_values(&decimal_to_float(array, stream)?, to, mode, stream);
             }
             match (number_type(from), number_type(to)) {
                 (Some(from), Some(to_type)) => cast_numbers(array, from, to, to_type, mode, stream),

@@ -4,6 +4,7 @@ use arrow_schema::DataType;
 use crossdock_kernels::{Jobs, Source, unpack_bits};
 use crossdock_memory::{Buffer, Error, Result, Stream};
 
+use super::filter_rows::first_true;
 use super::{batch_of, with_validity};
 use crate::decode_dictionary::keys_of;
 use crate::filter::{Literal, Mask, valid, value_bytes};
@@ -183,4 +184,16 @@ pub fn null_mask(array: &DeviceArray, stream: &Stream) -> Result<DeviceArray> {
         }
     };
     DeviceArray::try_new(DataType::Boolean, len, 0, Some(0), vec![None, Some(bits)], Vec::new(), None)
+}
+
+/// The index of the first null, as of [`null_mask`]. An array without a bitmap is not read.
+pub fn first_null(array: &DeviceArray, stream: &Stream) -> Result<Option<u64>> {
+    if array.is_empty() {
+        return Ok(None);
+    }
+    let stream = &stream_on(array.device(), stream)?;
+    match valid(stream, array)? {
+        Mask::All if *array.data_type() != DataType::Null => Ok(None),
+        Mask::Bits(_) | Mask::All | Mask::None => first_true(&null_mask(array, stream)?, stream),
+    }
 }

@@ -41,7 +41,7 @@ pub fn filter_rows(batch: &DeviceBatch, mask: &DeviceArray, stream: &Stream) -> 
 ///
 /// # Errors
 /// Returns an error unless the array has booleans.
-pub fn first_true(mask: &DeviceArray, stream: &Stream) -> Result<Option<u64>> {
+pub(super) fn first_true(mask: &DeviceArray, stream: &Stream) -> Result<Option<u64>> {
     let (stream, len) = (&stream_on(mask.device(), stream)?, mask.len());
     if *mask.data_type() != DataType::Boolean {
         return Err(Error::invalid_argument(format!("expected booleans, got {}", mask.data_type())));

@@ -14,8 +14,8 @@ mod units;
 pub use cast::{CastMode, cast_values};
 pub use convert_numbers::{can_cast, cast};
 pub use dictionary_encode::dictionary_encode;
-pub use fill_null::{fill_null, null_mask};
-pub use filter_rows::{filter_rows, first_true};
+pub use fill_null::{fill_null, first_null, null_mask};
+pub use filter_rows::filter_rows;
 pub use lists::{elements_and_offsets, lists_of_fixed_size};
 pub use take_rows::RowIndices;
 

@@ -8,12 +8,13 @@ use arrow_array::types::Int32Type;
 use arrow_array::{
     ArrayRef, BooleanArray, DictionaryArray, Float64Array, Int8Array, Int16Array, Int32Array, Int64Array,
     LargeStringArray, ListArray, StringArray, TimestampMillisecondArray, TimestampSecondArray,
+    new_null_array,
 };
 use arrow_schema::DataType;
 use crossdock_arrays::filter::{Decimal, Literal};
 use crossdock_arrays::{
     CastMode, DeviceArray, DeviceBatch, Level, RowIndices, cast_values, dictionary_encode,
-    elements_and_offsets, fill_null, filter_rows, first_difference, first_true, lists_of_fixed_size,
+    elements_and_offsets, fill_null, filter_rows, first_difference, first_null, lists_of_fixed_size,
     null_mask, validate,
 };
 use crossdock_memory::{Device, Stream};
@@ -94,8 +95,6 @@ fn filters_rows_by_booleans() {
         expect(kept.column(0).unwrap(), Arc::new(Int64Array::from(vec![0, 3, 4])), stream);
         let none = put(Arc::new(BooleanArray::from(vec![false; 5])));
         assert!(filter_rows(&numbers, &none, stream).unwrap().is_none());
-        assert_eq!(first_true(&none, stream).unwrap(), None);
-        assert_eq!(first_true(&mask.slice(2, 3).unwrap(), stream).unwrap(), Some(1));
         assert!(filter_rows(&numbers, &mask.slice(0, 2).unwrap(), stream).is_err());
     });
 }
@@ -109,6 +108,9 @@ fn fills_nulls_of_slices() {
         expect(&filled, Arc::new(Int16Array::from(vec![7, 7, 4])), stream);
         let mask = null_mask(&numbers.slice(1, 3).unwrap(), stream).unwrap();
         expect(&mask, Arc::new(BooleanArray::from(vec![true, true, false])), stream);
+        assert_eq!(first_null(&numbers, stream).unwrap(), Some(1));
+        assert_eq!(first_null(&numbers.slice(3, 1).unwrap(), stream).unwrap(), None);
+        assert_eq!(first_null(&put(new_null_array(&DataType::Null, 2)), stream).unwrap(), Some(0));
         let texts = put(Arc::new(LargeStringArray::from(vec![Some("a"), None, Some("")])));
         let text = Literal::Text("a longer text than others".into());
         let filled = fill_null(&texts, &text, stream).unwrap();

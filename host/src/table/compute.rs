@@ -8,7 +8,7 @@ use crossdock_arrays::filter::Literal;
 use crossdock_arrays::metadata::with_dictionary_values;
 use crossdock_arrays::{
     CastMode, DeviceArray, DeviceBatch, NUMBER_EXTENSION, RowIndices, cast_values, dictionary_encode,
-    dictionary_keys, elements_and_offsets, fill_null, filter_rows, first_true, lists_of_fixed_size,
+    dictionary_keys, elements_and_offsets, fill_null, filter_rows, first_null, lists_of_fixed_size,
     null_mask,
 };
 use crossdock_kernel_library::with_threads;
@@ -309,13 +309,13 @@ impl Table {
         self.select(&[index])?.map_column(0, null_mask, mask)
     }
 
-    /// The first row whose value in the only column, booleans without nulls, is true.
+    /// The first row whose value in the only column is null.
     ///
     /// # Errors
-    /// [`Error::Usage`] unless there is one column of booleans.
-    pub fn first_true(&self) -> Result<Option<u64>> {
-        let mask = self.only_column(self.device())?;
-        first_true(&mask, &self.stream()?).map_err(in_table)
+    /// [`Error::Usage`] unless there is one column.
+    pub fn first_null(&self) -> Result<Option<u64>> {
+        let column = self.only_column(self.device())?;
+        first_null(&column, &self.stream()?).map_err(in_table)
     }
 
     fn with_batches(&self, batches: Vec<DeviceBatch>) -> Table {

@@ -2,7 +2,7 @@
 
 use arrow_schema::{DataType, Field};
 use crossdock_arrays::filter::{Decimal, Literal};
-use crossdock_arrays::{CastMode, NUMBER_EXTENSION, first_true, null_mask, type_name};
+use crossdock_arrays::{CastMode, NUMBER_EXTENSION, first_null, type_name};
 
 use super::{Table, in_table};
 use crate::error::{Error, Result};
@@ -39,8 +39,8 @@ fn tensor(column: &Table, nulls: &TensorNulls) -> Result<(Table, Option<Table>)>
     let column = column.combine()?;
     let field = column.schema().fields().first().ok_or_else(|| Error::usage("a column without a field"))?;
     let name = field.name();
-    let mask = column.null_mask(0)?;
-    let first_null = mask.first_true()?;
+    let first_null = column.first_null()?;
+    let mask = matches!(nulls, TensorNulls::Mask).then(|| column.null_mask(0)).transpose()?;
     let column = match nulls {
         // A value such as a date is a value of the column's own type.
         TensorNulls::Value(value) if !is_number(value) && first_null.is_some() => {
@@ -76,7 +76,7 @@ fn tensor(column: &Table, nulls: &TensorNulls) -> Result<(Table, Option<Table>)>
         }
         _ => numbers.fill_null(0, &zero(&numbers))?,
     };
-    Ok((filled, matches!(nulls, TensorNulls::Mask).then_some(mask)))
+    Ok((filled, mask))
 }
 
 /// Checks that the elements of lists of fixed size are numbers or booleans, and not null.
@@ -90,8 +90,7 @@ fn check_elements(column: &Table, name: &str) -> Result<()> {
         let Some(child) = array.children().first() else { return Ok(()) };
         let child = child.slice(array.offset() * n, array.len() * n).map_err(in_table)?;
         (array, field, per_row) = (child, element.clone(), per_row * n);
-        let mask = null_mask(&array, column.session().stream()).map_err(in_table)?;
-        if let Some(at) = first_true(&mask, column.session().stream()).map_err(in_table)? {
+        if let Some(at) = first_null(&array, column.session().stream()).map_err(in_table)? {
             let row = at / (per_row.max(1) as u64);
             return Err(wrong(format!(
                 "row {row} has a null element, and a tensor has no nulls: fill it, or drop the row"

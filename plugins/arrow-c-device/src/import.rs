@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use arrow_schema::{Schema, SchemaRef};
 use crossdock_arrays::{
     Arrays, DataStream, DeviceStream, Level, call_stream, check_batch_array, export_batch, export_schema,
-    import_batch, import_schema, import_schema_ref, on_cpu, validate,
+    field_type_name, import_batch, import_schema, import_schema_ref, on_cpu, validate,
 };
 use crossdock_memory::Memory;
 use crossdock_plugin_api::{
@@ -108,9 +108,9 @@ fn check_same_types(interface: Interface, got: &Schema, expected: &Schema) -> Re
             return reject(format!(
                 "column '{}' is of type {}, expected '{}' of type {}",
                 got.name(),
-                got.data_type(),
+                field_type_name(got),
                 expected.name(),
-                expected.data_type()
+                field_type_name(expected)
             ));
         }
     }

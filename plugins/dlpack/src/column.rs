@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
 use arrow_schema::{DataType, Field, FieldRef, Metadata};
-use crossdock_arrays::ExtensionNumber;
+use crossdock_arrays::{ExtensionNumber, field_type_name};
 use crossdock_plugin_api::{Error, Result};
 
 use crate::element::Element;
@@ -48,7 +48,11 @@ impl Column {
     /// Returns an error if DLPack cannot represent the field. The message says what to do instead.
     pub(crate) fn from_field(field: &Field) -> Result<Self> {
         let unsupported = |why: String| {
-            Err(Error::unsupported(format!("column '{}' of type {}: {why}", field.name(), field.data_type())))
+            Err(Error::unsupported(format!(
+                "column '{}' of type {}: {why}",
+                field.name(),
+                field_type_name(field)
+            )))
         };
         let (mut sizes, mut values) = (Vec::new(), field);
         while let DataType::FixedSizeList(child, n) = values.data_type() {
@@ -262,7 +266,11 @@ fn advice(data_type: &DataType) -> &'static str {
             "the rows of a tensor have one length; make it a fixed-size list (Column.to_tensor), export its elements \
              and offsets (Column.elements_and_offsets), or leave it out"
         }
-        Utf8 | LargeUtf8 | Binary | LargeBinary | FixedSizeBinary(_) => {
+        FixedSizeBinary(_) => {
+            "DLPack holds numbers and booleans only; if the bytes are numbers, give the field the extension type \
+             crossdock.number, or export a number for each value (Column.dictionary_encode().to_tensor())"
+        }
+        Utf8 | LargeUtf8 | Binary | LargeBinary => {
             "DLPack holds numbers and booleans only; export a number for each value \
              (Column.dictionary_encode().to_tensor()), or leave it out"
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
 use arrow_schema::{DataType, Field, Metadata};
-use crossdock_arrays::{ExtensionNumber, NUMBER_EXTENSION};
+use crossdock_arrays::{ExtensionNumber, NUMBER_EXTENSION, field_type_name};
 use crossdock_memory::{Error, Result};
 
 use crate::element::Element;
@@ -99,7 +99,11 @@ impl Form {
 /// If no format stores the type. The message says what to do instead.
 pub fn to_form(field: &Field) -> Result<Form> {
     let unsupported = |why: String| {
-        Err(Error::unsupported(format!("column '{}' of type {}: {why}", field.name(), field.data_type())))
+        Err(Error::unsupported(format!(
+            "column '{}' of type {}: {why}",
+            field.name(),
+            field_type_name(field)
+        )))
     };
     let (mut row_dims, mut values) = (Vec::new(), field);
     while let DataType::FixedSizeList(child, n) = values.data_type() {

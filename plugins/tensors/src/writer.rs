@@ -7,7 +7,9 @@ use std::collections::HashSet;
 
 use arrow_schema::{Schema, SchemaRef};
 use crossdock_arrays::layout::ChildRule;
-use crossdock_arrays::{DeviceArray, ExtensionNumber, call_stream, count_nulls, import_batch};
+use crossdock_arrays::{
+    DeviceArray, ExtensionNumber, call_stream, count_nulls, field_type_name, import_batch,
+};
 use crossdock_memory::{Buffer, Device, Error, HostView, Memory, Result, Stream};
 use crossdock_plugin_api::{
     BatchWriter, BufferedSink, Call, Capsule, ColumnPlan, Host, Owned, Sink, Verdict, abi,
@@ -55,7 +57,7 @@ impl Target {
             None => Err(Error::unsupported(format!(
                 "column '{}' of type {}: safetensors has numbers and booleans only; leave it out, or write npz",
                 field.name(),
-                field.data_type()
+                field_type_name(field)
             ))),
         }
     }

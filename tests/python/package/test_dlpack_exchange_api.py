@@ -234,15 +234,11 @@ def test_boolean_bits_are_copied(session, table):
     delete("versioned", address)
 
 
-@pytest.mark.parametrize(
-    ("source", "kind"),
-    [(pa.array(["a"]), BufferError), (pa.array([None, 1]), BufferError), (pa.chunked_array([[1], [2]]), BufferError)],
-    ids=lambda x: str(getattr(x, "type", "")),
-)
-def test_unsupported_column_raises_buffer_error(session, table, source, kind):
+@pytest.mark.parametrize("source", [pa.array(["a"]), pa.array([None, 1])], ids=lambda source: str(source.type))
+def test_unsupported_column_raises_buffer_error(session, table, source):
     column = session.from_arrow(source)
     out = c_void_p(7)
-    with pytest.raises(kind):
+    with pytest.raises(BufferError):
         FROM_PY(table.managed_tensor_from_py_object_no_sync)(column, ctypes.addressof(out))
     assert out.value == 7
 

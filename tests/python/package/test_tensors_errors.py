@@ -288,7 +288,7 @@ def test_nulls_and_types_without_tensors_are_errors(any_session, tmp_path, form)
     for values, match in [
         (pa.array([1.5, None, None]), "column 'x': 2 of 3 rows are null"),
         (lists, "column 'x': 2 of 4 values within rows are null"),
-        (pa.array(["a", "b"]), "column 'x' of type Utf8: the values of a tensor have a fixed width"),
+        (pa.array(["a", "b"]), "column 'x' of type string: the values of a tensor have a fixed width"),
         (keyed, "decode_dictionary"),
         (pa.array([[1], [2, 3]]), "fixed-size list"),
         (pa.array([1, 2], pa.timestamp("s", "UTC")), "time zones"),

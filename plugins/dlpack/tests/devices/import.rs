@@ -178,7 +178,7 @@ fn rejects_tensors_that_do_not_match_names_or_schema() {
         &[&three],
         Some(&of(DataType::Utf8)),
         &[],
-        &["'x' of type Utf8", "numbers and booleans only"],
+        &["'x' of type string", "numbers and booleans only"],
     );
     assert_rejected(&[&three], Some(&of(DataType::Int64)), &[("names", "a")], &["names and a schema"]);
     assert_rejected(&[&three], None, &[("name", "a")], &["no option 'name'", "names"]);
