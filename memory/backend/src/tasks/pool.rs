@@ -154,9 +154,11 @@ impl TaskPool {
         let n = runs.len();
         group.n_pending.fetch_add(n, Ordering::Relaxed);
         self.shared.lock().tasks.extend(runs.map(|run| Task { owner, group: group.clone(), run }));
-        match n {
-            1 => self.shared.queued.notify_one(),
-            _ => self.shared.queued.notify_all(),
+        // Threads that find no task would only take the lock from the others.
+        if n < self.width {
+            (0..n).for_each(|_| self.shared.queued.notify_one());
+        } else {
+            self.shared.queued.notify_all();
         }
         self.shared.changed.notify_all();
         Ok(())
