@@ -6,7 +6,7 @@ use crossdock_memory::{Buffer, Error, Result, Stream};
 
 use super::convert_numbers::number_type;
 use super::fill_null::fill_bytes;
-use super::{aligned, batch_of, lists_of_fixed_size, texts, units};
+use super::{aligned, batch_of, host_casts, lists_of_fixed_size, texts, units};
 use crate::nulls::stream_on;
 use crate::print::cells;
 use crate::take::{Slot, Slots, expand_runs, from_plain, to_plain};
@@ -69,6 +69,9 @@ pub fn cast_values(
     if let (Some(element), Some(to_element)) = (nested_element(from), nested_element(to)) {
         return cast_list(array, element, to, to_element, mode, stream)?.ok_or_else(unsupported);
     }
+    if host_casts::exists(from, to) {
+        return host_casts::convert(array, to, mode, stream);
+    }
     match (from, to) {
         (DataType::Boolean, _) if number_type(to).is_some() => {
             let slots = Slots::of(stream, array, Slot::Bit)?;
@@ -128,7 +131,7 @@ fn retyped(array: &DeviceArray, to: &DataType) -> Result<DeviceArray> {
 }
 
 /// An array of the values in `values`, with the validity of `array`.
-fn numbers_of(
+pub(super) fn numbers_of(
     array: &DeviceArray,
     of: DataType,
     values: Option<Buffer>,
@@ -289,7 +292,7 @@ fn rescaled(
     numbers_of(array, to.clone(), Some(converted), stream)
 }
 
-fn is_decimal(data_type: &DataType) -> bool {
+pub(super) fn is_decimal(data_type: &DataType) -> bool {
     use DataType::{Decimal32, Decimal64, Decimal128, Decimal256};
     matches!(data_type, Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..))
 }

@@ -6,6 +6,7 @@ mod convert_numbers;
 mod dictionary_encode;
 mod fill_null;
 mod filter_rows;
+mod host_casts;
 mod lists;
 mod take_rows;
 mod texts;

@@ -14,7 +14,7 @@ pub(super) fn is_text(data_type: &DataType) -> bool {
     matches!(data_type, Utf8 | LargeUtf8 | Utf8View | Binary | LargeBinary | BinaryView)
 }
 
-fn is_utf8(data_type: &DataType) -> bool {
+pub(super) fn is_utf8(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
@@ -59,7 +59,7 @@ fn retyped(array: &DeviceArray, to: &DataType, buffers: Vec<Option<Buffer>>) -> 
 }
 
 /// Moves an array to a device.
-fn moved(array: &DeviceArray, device: Device, stream: &Stream) -> Result<DeviceArray> {
+pub(super) fn moved(array: &DeviceArray, device: Device, stream: &Stream) -> Result<DeviceArray> {
     let column = batch_of(array)?.move_to(stream, device)?.into_columns().pop();
     column.ok_or_else(|| Error::internal("a moved batch without columns"))
 }
@@ -135,21 +135,23 @@ fn on_host(array: &DeviceArray, to: &DataType, stream: &Stream) -> Result<Device
     if data.len() > max {
         return Err(too_long(to));
     }
-    let host = stream.memory().default_stream(Device::CPU)?;
-    let put = |bytes: &[u8]| {
-        let fill = |to: &mut [u8]| {
-            to.copy_from_slice(bytes);
-            Ok(())
-        };
-        host.memory().alloc_with(&host, bytes.len(), fill)?.freeze(&host).map(Some)
-    };
+    let host = &stream.memory().default_stream(Device::CPU)?;
     let first = match offset_width(to) {
         Some(width) => offsets.iter().flat_map(|at| at.to_le_bytes().into_iter().take(width)).collect(),
         None => views,
     };
-    let bits = if array.validity_bits().is_some() { put(&validity)? } else { None };
+    let bits = if array.validity_bits().is_some() { Some(put(&validity, host)?) } else { None };
     let nulls = if bits.is_none() { Some(0) } else { array.null_count() };
-    let buffers = vec![bits, put(&first)?, put(&data)?];
+    let buffers = vec![bits, Some(put(&first, host)?), Some(put(&data, host)?)];
     let built = DeviceArray::try_new(to.clone(), array.len(), 0, nulls, buffers, Vec::new(), None)?;
     moved(&built, array.device(), stream)
+}
+
+/// Allocates host memory with these bytes.
+pub(super) fn put(bytes: &[u8], host: &Stream) -> Result<Buffer> {
+    let fill = |to: &mut [u8]| {
+        to.copy_from_slice(bytes);
+        Ok(())
+    };
+    host.memory().alloc_with(host, bytes.len(), fill)?.freeze(host)
 }

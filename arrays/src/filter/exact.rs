@@ -72,6 +72,15 @@ impl Decimal {
         Self { is_negative: n < 0, magnitude, scale }
     }
 
+    /// The number without its digits after the first `scale` digits behind the point.
+    pub(crate) fn truncated(mut self, scale: i32) -> Self {
+        while self.scale > scale && !self.magnitude.is_zero() {
+            self.magnitude = self.magnitude.divided(10).0;
+            self.scale -= 1;
+        }
+        self
+    }
+
     /// The nearest float.
     pub(super) fn to_f64(self) -> f64 {
         let sign = if self.is_negative { "-" } else { "" };

@@ -18,6 +18,7 @@ pub(crate) use compare::{Mask, valid};
 pub use comparison::{Comparison, Constant};
 pub use exact::Decimal;
 pub use literal::{Literal, Operator};
+pub(crate) use parse::literal as parse_literal;
 pub(crate) use value::value_bytes;
 
 /// A comparison of a column, or of a field of nested structs.

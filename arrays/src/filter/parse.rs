@@ -11,9 +11,10 @@ use super::literal::{Literal, number_type};
 ///
 /// # Errors
 /// Invalid argument if the text is not such a value, or if values of the type cannot be compared.
-pub(super) fn literal(text: &str, data_type: &DataType) -> Result<Literal> {
+pub(crate) fn literal(text: &str, data_type: &DataType) -> Result<Literal> {
     let wrong = |expected: &str| {
-        Error::invalid_argument(format!("'{text}' is not a value of type {data_type}, expected {expected}"))
+        let of = crate::type_name(data_type);
+        Error::invalid_argument(format!("'{text}' is not a value of type {of}, expected {expected}"))
     };
     let parsed = match data_type {
         DataType::Boolean => match text {

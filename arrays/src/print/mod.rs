@@ -5,7 +5,7 @@ mod number;
 mod time;
 mod value;
 
-pub(crate) use value::cell;
+pub(crate) use value::{cell, scalar};
 
 use std::fmt::Write as _;
 

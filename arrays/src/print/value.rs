@@ -40,7 +40,7 @@ fn text(value: &Value<'_>) -> String {
 }
 
 /// Formats a value of a type without children.
-pub(super) fn scalar(data_type: &DataType, bytes: &[u8]) -> String {
+pub(crate) fn scalar(data_type: &DataType, bytes: &[u8]) -> String {
     let to_integer = |signed| integer(bytes, 0, bytes.len(), signed).unwrap_or(0);
     match data_type {
         DataType::Float16 | DataType::Float32 | DataType::Float64 => number::float(bytes),

@@ -138,7 +138,7 @@ fn filter_keeps_the_rows_that_fulfil_all_comparisons() {
     for (filter, expected) in [
         ("a", "'a' is not a filter"),
         ("none > 1", "there is no column 'none'"),
-        ("a > x", "column 'a': 'x' is not a value of type Int64, expected a number"),
+        ("a > x", "column 'a': 'x' is not a value of type int64, expected a number"),
     ] {
         let output = convert(&["--filter", filter]);
         let line = String::from_utf8(output.stderr).unwrap();
