@@ -49,7 +49,7 @@ fn rejects_columns_that_do_not_match_schema() {
     };
     let [a, b] = [0, 1].map(|i| batch.columns()[i].clone());
     assert_eq!(error(3, vec![a.clone()]), "a batch has 1 columns, but its schema has 2 fields");
-    assert_eq!(error(3, vec![b.clone(), a.clone()]), "column 'a' is of type Utf8, expected Int32");
+    assert_eq!(error(3, vec![b.clone(), a.clone()]), "column 'a' is of type string, expected int32");
     let short = b.slice(0, 2).unwrap();
     assert_eq!(error(3, vec![a.clone(), short]), "column 'b' has 2 values, expected 3, the number of rows");
     let far = batch.move_to(&fixture.cpu, Device::UNTOUCHABLE).unwrap().columns()[1].clone();

@@ -183,7 +183,7 @@ fn error_for_unsupported_type_names_column_and_gives_advice() {
         (dictionary, "decode it first"),
         (DataType::List(item.clone()), "make it a fixed-size list"),
         (DataType::Struct(vec![item].into()), "leave it out"),
-        (DataType::FixedSizeBinary(4), "leave it out"),
+        (DataType::FixedSizeBinary(4), "crossdock.number"),
     ];
     let call = CallSettings::new(Device::CPU);
     let exporter = instance.exporter().unwrap();
