@@ -72,6 +72,11 @@ impl Decimal {
         Self { is_negative: n < 0, magnitude, scale }
     }
 
+    /// The number of digits of the integer `self * 10^scale`.
+    pub(crate) fn digits_at(&self, scale: i32) -> i32 {
+        if self.magnitude.is_zero() { 0 } else { self.magnitude.digits().len() as i32 + scale - self.scale }
+    }
+
     /// The number without its digits after the first `scale` digits behind the point.
     pub(crate) fn truncated(mut self, scale: i32) -> Self {
         while self.scale > scale && !self.magnitude.is_zero() {

@@ -36,6 +36,9 @@ pub(crate) fn value_bytes(data_type: &DataType, literal: &Literal) -> Result<Vec
     })?;
     let bytes = match comparison {
         Comparison::With(Operator::Equal, Constant::Bool(truth)) => vec![u8::from(truth)],
+        _ if has_too_many_digits(data_type, literal) => {
+            return Err(cannot(": it has more digits than the precision of the type"));
+        }
         Comparison::With(Operator::Equal, constant) => constant.bytes(),
         _ => return Err(cannot(": the type cannot represent this number exactly")),
     };
@@ -44,5 +47,19 @@ pub(crate) fn value_bytes(data_type: &DataType, literal: &Literal) -> Result<Vec
             Err(cannot(&format!(": expected {size} bytes, got {}", bytes.len())))
         }
         _ => Ok(bytes),
+    }
+}
+
+fn has_too_many_digits(data_type: &DataType, literal: &Literal) -> bool {
+    use DataType::{Decimal32, Decimal64, Decimal128, Decimal256};
+    match (data_type, literal) {
+        (
+            Decimal32(precision, scale)
+            | Decimal64(precision, scale)
+            | Decimal128(precision, scale)
+            | Decimal256(precision, scale),
+            Literal::Decimal(number),
+        ) => number.digits_at((*scale).into()) > (*precision).into(),
+        _ => false,
     }
 }

@@ -56,7 +56,8 @@ def test_texts_become_the_values_they_came_from(any_session, name, of):
         texts = source.cast(pa.string()).cast(of)
         got = pa.chunked_array(any_session.from_arrow(texts, as_column=True).cast(source.type).to("cpu"))
         assert got.type == source.type
-        assert repr(got.to_pylist()) == repr(source.to_pylist())
+        # Python has no dates before the year 1 and no nanoseconds.
+        assert got.cast(pa.string()).to_pylist() == texts.to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -141,8 +142,9 @@ def decimal_of(number, to, is_exact):
 def test_numbers_become_decimals(any_session):
     column = any_session.from_arrow(pa.array([5, None, -7], pa.int32()))
     assert column.cast(pa.decimal128(5, 2)).to_pylist() == [D("5.00"), None, D("-7.00")]
-    floats = any_session.from_arrow(pa.array([0.1, None, -2.375, 1e-9]))
-    assert floats.cast(pa.decimal64(9, 2)).to_pylist() == pa.array([0.1, None, -2.375, 1e-9]).cast(pa.decimal64(9, 2)).to_pylist()
+    floats = pa.array([0.1, None, -2.375, 1e6])
+    got = any_session.from_arrow(floats).cast(pa.decimal64(9, 2))
+    assert got.to_pylist() == floats.cast(pa.decimal64(9, 2)).to_pylist()
     for value, message in ((1e9, "cannot be a value of type"), (float("nan"), "cannot be a value of type")):
         with pytest.raises(cd.UsageError, match=message) as caught:
             any_session.from_arrow(pa.array([None, value])).cast(pa.decimal32(5, 2))
