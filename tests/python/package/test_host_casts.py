@@ -21,7 +21,9 @@ SOURCES = {
     "double": pa.array(FLOATS),
     "decimal32": pa.array([D("1.25"), None, D("-0.05"), D("0.00")], pa.decimal32(5, 2)),
     "decimal128": pa.array([D("1.25"), None, D("-99999999999999999999.99")], pa.decimal128(38, 2)),
-    "decimal256": pa.array([D("7"), None, D("-12345678901234567890123456789012345678901234567890")], pa.decimal256(60, 0)),
+    "decimal256": pa.array(
+        [D("7"), None, D("-12345678901234567890123456789012345678901234567890")], pa.decimal256(60, 0)
+    ),
     "date32": pa.array([0, None, 19782, -719528], pa.int32()).cast(pa.date32()),
     "date64": pa.array([0, None, 86_400_000 * 19782]).cast(pa.date64()),
     **{
@@ -101,7 +103,9 @@ def test_texts_that_are_no_values_are_errors_with_their_row(any_session, text, t
 DECIMALS = [pa.decimal32(9, 2), pa.decimal64(18, 0), pa.decimal128(38, 6), pa.decimal256(76, 10), pa.decimal128(20, -2)]
 
 
-@pytest.mark.parametrize(("of", "to"), [*itertools.product(DECIMALS, [*DECIMALS, pa.int64(), pa.uint64(), pa.int8()])], ids=str)
+@pytest.mark.parametrize(
+    ("of", "to"), [*itertools.product(DECIMALS, [*DECIMALS, pa.int64(), pa.uint64(), pa.int8()])], ids=str
+)
 def test_decimals_become_other_numbers(any_session, of, to):
     rng = random.Random(1)
     for exponent in (0, 2, 5):
@@ -133,7 +137,9 @@ def decimal_of(number, to, is_exact):
         if abs(rounded).scaleb(scale) >= D(10) ** to.precision:
             raise ValueError
         return rounded
-    low, high = (0, 2**to.bit_width) if str(to).startswith("u") else (-(2 ** (to.bit_width - 1)), 2 ** (to.bit_width - 1))
+    low, high = (
+        (0, 2**to.bit_width) if str(to).startswith("u") else (-(2 ** (to.bit_width - 1)), 2 ** (to.bit_width - 1))
+    )
     if not low <= rounded < high:
         raise ValueError
     return int(rounded)
