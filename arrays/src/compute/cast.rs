@@ -6,21 +6,13 @@ use crossdock_memory::{Buffer, Error, Result, Stream};
 
 use super::convert_numbers::number_type;
 use super::fill_null::fill_bytes;
-use super::{aligned, batch_of, host_casts, lists_of_fixed_size, texts, units};
+use super::{
+    CastMode, batch_of, decimal_scale, host_casts, is_decimal, lists_of_fixed_size, numbers_of, texts, units,
+};
 use crate::nulls::stream_on;
 use crate::print::cells;
 use crate::take::{Slot, Slots, expand_runs, from_plain, to_plain};
 use crate::{DeviceArray, decode_dictionary, type_name};
-
-/// Whether a cast may lose information.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CastMode {
-    /// A value that the type cannot represent is an error. A float is rounded to a narrower float.
-    Safe,
-    /// An integer that does not fit loses its upper bits, a float is truncated towards 0 and
-    /// limited to the range of the type, NaN becomes 0, and a time is truncated towards 0.
-    Unsafe,
-}
 
 /// Converts the values of an array to another type, on the array's device. Nulls stay null.
 ///
@@ -128,18 +120,6 @@ fn expanded(array: &DeviceArray, stream: &Stream) -> Result<DeviceArray> {
 fn retyped(array: &DeviceArray, to: &DataType) -> Result<DeviceArray> {
     let (len, offset, nulls) = (array.len(), array.offset(), array.null_count());
     DeviceArray::try_new(to.clone(), len, offset, nulls, array.buffers().to_vec(), Vec::new(), None)
-}
-
-/// An array of the values in `values`, with the validity of `array`.
-pub(super) fn numbers_of(
-    array: &DeviceArray,
-    of: DataType,
-    values: Option<Buffer>,
-    stream: &Stream,
-) -> Result<DeviceArray> {
-    let bits = aligned(stream, array.validity_bits(), array.len())?;
-    let nulls = if bits.is_none() { Some(0) } else { array.null_count() };
-    DeviceArray::try_new(of, array.len(), 0, nulls, vec![bits, values], Vec::new(), None)
 }
 
 fn buffer_of(source: Source<'_>) -> Result<Option<Buffer>> {
@@ -292,17 +272,9 @@ fn rescaled(
     numbers_of(array, to.clone(), Some(converted), stream)
 }
 
-pub(super) fn is_decimal(data_type: &DataType) -> bool {
-    use DataType::{Decimal32, Decimal64, Decimal128, Decimal256};
-    matches!(data_type, Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..))
-}
-
 fn decimal_to_float(array: &DeviceArray, stream: &Stream) -> Result<DeviceArray> {
-    use DataType::{Decimal32, Decimal64, Decimal128, Decimal256};
-    let scale = match array.data_type() {
-        Decimal32(_, scale) | Decimal64(_, scale) | Decimal128(_, scale) | Decimal256(_, scale) => *scale,
-        other => return Err(Error::internal(format!("{other} is no decimal"))),
-    };
+    let scale = decimal_scale(array.data_type())
+        .ok_or_else(|| Error::internal(format!("{} is no decimal", array.data_type())))?;
     let width = array.data_type().primitive_width().unwrap_or(16);
     let factor = 10f64.powi(i32::from(scale).abs());
     let mut converted = stream.memory().alloc(stream, array.len().saturating_mul(8))?;

@@ -4,9 +4,8 @@
 use arrow_schema::DataType;
 use crossdock_memory::{Buffer, Device, Error, Result, Stream};
 
-use super::cast::{is_decimal, numbers_of};
 use super::texts::{self, is_utf8, moved, put};
-use super::{CastMode, aligned};
+use super::{CastMode, aligned, decimal_scale, is_decimal, numbers_of};
 use crate::DeviceArray;
 use crate::filter::{Decimal, Literal, parse_literal, value_bytes};
 use crate::host::{HostArray, Value};
@@ -86,8 +85,7 @@ fn to_texts(
     let bits: Option<Buffer> = aligned(host, array.validity_bits(), array.len())?;
     let nulls = if bits.is_none() { Some(0) } else { array.null_count() };
     let buffers = vec![bits, Some(put(&offsets, host)?), Some(put(&data, host)?)];
-    let wide =
-        DeviceArray::try_new(DataType::LargeUtf8, array.len(), 0, nulls, buffers, Vec::new(), None)?;
+    let wide = DeviceArray::try_new(DataType::LargeUtf8, array.len(), 0, nulls, buffers, Vec::new(), None)?;
     if *to == DataType::LargeUtf8 { Ok(wide) } else { texts::convert(&wide, to, host) }
 }
 
@@ -115,7 +113,8 @@ fn text(of: &DataType, bytes: &[u8]) -> String {
 
 /// Chooses between the two forms of a float as pyarrow does.
 fn float(scientific: &str, plain: String) -> String {
-    let parts = scientific.split_once('e').and_then(|(digits, exponent)| Some((digits, exponent.parse().ok()?)));
+    let parts =
+        scientific.split_once('e').and_then(|(digits, exponent)| Some((digits, exponent.parse().ok()?)));
     match parts {
         None => plain.to_lowercase(),
         Some((_, -6..=9)) => plain,
@@ -161,20 +160,13 @@ fn literal(of: &DataType, bytes: &[u8], to: &DataType, mode: CastMode) -> Result
         let value: f64 = shown.parse().unwrap_or(f64::NAN);
         shown = format!("{value:.places$}", places = usize::try_from(scale).unwrap_or(0));
     }
-    let number = Decimal::parse(&shown)
-        .ok_or_else(|| Error::invalid_argument(format!("{shown} cannot be a value of type {}", crate::type_name(to))))?;
+    let number = Decimal::parse(&shown).ok_or_else(|| {
+        Error::invalid_argument(format!("{shown} cannot be a value of type {}", crate::type_name(to)))
+    })?;
     Ok(Literal::Decimal(match mode {
         CastMode::Safe => number,
         CastMode::Unsafe => number.truncated(scale.into()),
     }))
-}
-
-fn decimal_scale(of: &DataType) -> Option<i8> {
-    use DataType::{Decimal32, Decimal64, Decimal128, Decimal256};
-    match of {
-        Decimal32(_, scale) | Decimal64(_, scale) | Decimal128(_, scale) | Decimal256(_, scale) => Some(*scale),
-        _ => None,
-    }
 }
 
 fn malformed(row: usize) -> Error {
