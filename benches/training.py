@@ -1,10 +1,11 @@
-"""Compares batches for training: crossdock.torch.Loader, datasets of Hugging Face, and tensors in memory.
+"""Compares batches for training: crossdock.torch.Loader, datasets of Hugging Face, Ray Data, and tensors in memory.
 
     PYTHONPATH=$(cargo xtask python --release) python benches/training.py [--runs 7] [--mib 64]
 
-Needs torch and datasets. All read the same rows in batches of 256 on the CPU, the first two from the Arrow files of the
-dataset: columns of numbers of --mib together, and lists of four times as many bytes. The programs run in turn in one
-process; each figure is a median. A run begins after the first batch, and ends after 2 s at the latest."""
+Needs torch and datasets, and `ray[train]` for Ray Data. All read the same rows in batches of 256 on the CPU, from the Arrow
+files of the dataset unless they are in memory: columns of numbers of --mib together, and lists of four times as many
+bytes. The programs run in turn in one process; each figure is a median. A run begins after the first batch, and ends
+after 2 s at the latest."""
 
 import argparse
 import os
@@ -16,6 +17,12 @@ import datasets
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, TensorDataset
+
+try:
+    import ray
+    import ray.data
+except ImportError:
+    ray = None
 
 import crossdock as cd
 from crossdock.torch import Loader, scan_of
@@ -65,6 +72,9 @@ def programs(arrays, dataset, shuffle):
     }
     if not shuffle:
         found["datasets, `iter(256)`"] = lambda: formatted.iter(BATCH)
+        if ray is not None:
+            blocks = ray.data.from_arrow(dataset.data.table)
+            found["Ray Data, `iter_torch_batches`"] = lambda: iter(blocks.iter_torch_batches(batch_size=BATCH))
     return found
 
 
@@ -87,6 +97,11 @@ def main():
     arguments.add_argument("--mib", type=int, default=64)
     options = arguments.parse_args()
     datasets.disable_progress_bars()
+    if ray is None:
+        print("skipped: Ray is not installed")
+    else:
+        ray.init(log_to_driver=False, include_dashboard=False)
+        ray.data.DataContext.get_current().enable_progress_bars = False
     print(
         f"{os.cpu_count()} cores, crossdock {cd.__version__}, torch {torch.__version__}, datasets {datasets.__version__}"
     )
