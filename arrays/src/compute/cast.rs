@@ -14,7 +14,8 @@ use crate::print::cells;
 use crate::take::{Slot, Slots, expand_runs, from_plain, to_plain};
 use crate::{DeviceArray, decode_dictionary, type_name};
 
-/// Converts the values of an array to another type, on the array's device. Nulls stay null.
+/// Converts the values of an array to another type, on the array's device. Texts, and decimals to
+/// other types than floats, are converted on the host. Nulls stay null.
 ///
 /// # Errors
 /// Returns an error if there is no such conversion or, in [`CastMode::Safe`], if a value cannot be

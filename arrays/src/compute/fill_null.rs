@@ -186,7 +186,7 @@ pub fn null_mask(array: &DeviceArray, stream: &Stream) -> Result<DeviceArray> {
     DeviceArray::try_new(DataType::Boolean, len, 0, Some(0), vec![None, Some(bits)], Vec::new(), None)
 }
 
-/// The index of the first null, as of [`null_mask`]. An array without a bitmap is not read.
+/// The index of the first value that [`null_mask`] marks. An array without a bitmap is not read.
 pub fn first_null(array: &DeviceArray, stream: &Stream) -> Result<Option<u64>> {
     if array.is_empty() {
         return Ok(None);

@@ -34,7 +34,8 @@ pub enum CastMode {
     /// A value that the type cannot represent is an error. A float is rounded to a narrower float.
     Safe,
     /// An integer that does not fit loses its upper bits, a float is truncated towards 0 and
-    /// limited to the range of the type, NaN becomes 0, and a time is truncated towards 0.
+    /// limited to the range of the type, NaN becomes 0, and a time is truncated towards 0. A
+    /// decimal loses the digits that the type has no place for; its overflow is an error.
     Unsafe,
 }
 

@@ -9,6 +9,7 @@ use super::exact::{Decimal, Exact, Place, among_f64, among_units};
 use super::literal::{Literal, Operator, number_type};
 use super::{parse, round};
 use crate::layout::format_of;
+use crate::type_name;
 
 /// A comparison whose literal has the type of the column.
 #[derive(Clone, Debug, PartialEq)]
@@ -116,9 +117,12 @@ impl Comparison {
         }
         let wrong = || match expected(data_type) {
             Some(expected) => Error::invalid_argument(format!(
-                "values of type {data_type} cannot be compared with {literal}, expected {expected}"
+                "values of type {} cannot be compared with {literal}, expected {expected}",
+                type_name(data_type)
             )),
-            None => Error::invalid_argument(format!("values of type {data_type} cannot be compared")),
+            None => {
+                Error::invalid_argument(format!("values of type {} cannot be compared", type_name(data_type)))
+            }
         };
         let with = |constant| Ok(Self::With(operator, constant));
         match (data_type, literal) {

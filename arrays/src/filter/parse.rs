@@ -5,6 +5,7 @@ use crossdock_memory::{Error, Result};
 
 use super::exact::Decimal;
 use super::literal::{Literal, number_type};
+use crate::type_name;
 
 /// Parses a value of a type. Dates, times and timestamps have the forms of ISO 8601, durations are
 /// numbers with a unit ("1.5s"), and bytes are hexadecimal digits.
@@ -13,7 +14,7 @@ use super::literal::{Literal, number_type};
 /// Invalid argument if the text is not such a value, or if values of the type cannot be compared.
 pub(crate) fn literal(text: &str, data_type: &DataType) -> Result<Literal> {
     let wrong = |expected: &str| {
-        let of = crate::type_name(data_type);
+        let of = type_name(data_type);
         Error::invalid_argument(format!("'{text}' is not a value of type {of}, expected {expected}"))
     };
     let parsed = match data_type {
@@ -40,7 +41,8 @@ pub(crate) fn literal(text: &str, data_type: &DataType) -> Result<Literal> {
         }
         other if number_type(other).is_some() => number(text).ok_or("a number"),
         other => {
-            return Err(Error::invalid_argument(format!("values of type {other} cannot be compared")));
+            let of = type_name(other);
+            return Err(Error::invalid_argument(format!("values of type {of} cannot be compared")));
         }
     };
     parsed.map_err(wrong)

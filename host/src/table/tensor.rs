@@ -39,7 +39,15 @@ fn tensor(column: &Table, nulls: &TensorNulls) -> Result<(Table, Option<Table>)>
     let column = column.combine()?;
     let field = column.schema().fields().first().ok_or_else(|| Error::usage("a column without a field"))?;
     let name = field.name();
-    let first_null = column.first_null()?;
+    let is_list = |field: &Field| {
+        use DataType::{FixedSizeList, LargeList, List};
+        matches!(field.data_type(), List(_) | LargeList(_) | FixedSizeList(..))
+    };
+    let first_null = match nulls {
+        // The nulls of numbers are only marked.
+        TensorNulls::Mask if !is_list(field) => None,
+        _ => column.first_null()?,
+    };
     let mask = matches!(nulls, TensorNulls::Mask).then(|| column.null_mask(0)).transpose()?;
     let column = match nulls {
         // A value such as a date is a value of the column's own type.
@@ -47,10 +55,6 @@ fn tensor(column: &Table, nulls: &TensorNulls) -> Result<(Table, Option<Table>)>
             column.fill_null(0, value)?
         }
         _ => column.clone(),
-    };
-    let is_list = |field: &Field| {
-        use DataType::{FixedSizeList, LargeList, List};
-        matches!(field.data_type(), List(_) | LargeList(_) | FixedSizeList(..))
     };
     match (nulls, first_null) {
         (_, Some(row)) if is_list(field) => {

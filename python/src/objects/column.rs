@@ -222,13 +222,13 @@ impl Column {
         self.with(detached(py, || table.dictionary_encode(0))?)
     }
 
-    /// Converts the values to another type, on the column's device. Nulls stay null, and
-    /// dictionaries are decoded.
+    /// Converts the values to another type, on the column's device. Texts, and decimals to other
+    /// types than floats, are converted on the host. Nulls stay null, and dictionaries are decoded.
     ///
     /// type: a name such as "float32" or "timestamp[ms]", an Arrow type, or a dtype of NumPy.
     /// safe: True: a value that the type cannot represent is an error that names the row; floats
-    /// are rounded to narrower floats. False: integers lose their upper bits, and floats and times
-    /// are truncated towards 0.
+    /// are rounded to narrower floats. False: integers lose their upper bits, and floats, times and
+    /// decimals are truncated towards 0. A text that is no value of the type is always an error.
     ///
     /// >>> table["id"].cast("float32").to_pylist()
     /// [1.0, 2.0, 3.0]

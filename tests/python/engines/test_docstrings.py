@@ -8,12 +8,10 @@ import datafusion
 import pytest
 from conftest import ROOT
 
-
 sys.path.append(str(ROOT / "tests/python/package"))
 import docstrings  # noqa: E402
 
 MODULES = ["dask", "datafusion", "ray", "spark", "torch"]
-
 
 CASES = [
     pytest.param(module, name, text, id=name)

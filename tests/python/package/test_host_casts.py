@@ -74,7 +74,7 @@ def test_texts_become_the_values_they_came_from(any_session, name, of):
     ],
     ids=str,
 )
-def test_forms_that_pyarrow_accepts(session, text, to):
+def test_other_forms_of_texts_that_pyarrow_accepts(session, text, to):
     assert session.from_arrow(pa.array([text])).cast(to).to_pylist() == pa.array([text]).cast(to).to_pylist()
 
 
@@ -117,7 +117,7 @@ def test_decimals_become_other_numbers(any_session, of, to):
             continue
         for mode in (True, False):
             try:
-                # The limits of pyarrow for a precision do not depend on the values.
+                # pyarrow rejects all values if the precision is low, so Python computes the result.
                 exact = [None if n is None else decimal_of(n, to, mode) for n in array.to_pylist()]
             except ValueError:
                 with pytest.raises(cd.UsageError, match="cannot be a value of type"):
