@@ -9,6 +9,7 @@
 #include "equal.cu"
 #include "fill_nulls.cu"
 #include "gather.cu"
+#include "hybrid.cu"
 #include "indices.cu"
 #include "lanes.cu"
 #include "lists.cu"

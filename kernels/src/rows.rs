@@ -171,6 +171,10 @@ kernels! {
         offsets: Read, offset_width: Value, offset_signed: Value, data: Read, part: Value,
         views: Write, ends: Write, over: Write, cell: Write
     ) [];
+    DECODE_HYBRID c"crossdock_decode_hybrid" (
+        bytes: Read, runs: Read, ends: Read, validity: Read, ranks: Read, dictionary: Read,
+        limit: Value, to: Write, width: Value, cell: Write
+    ) [];
     EXPAND_RUNS c"crossdock_expand_runs" (
         ends: Read, end_width: Value, first: Value, values: Read, to: Write, width: Value,
         cell: Write

@@ -17,6 +17,7 @@ mod door;
 mod fill_nulls;
 mod gather;
 mod half;
+mod hybrid;
 mod images;
 mod indices;
 mod interface;

@@ -9,9 +9,9 @@ use crossdock_memory::{Device, Error, Kernel, Result};
 use crossdock_plugin_api::abi;
 
 use crate::{
-    blocks, bools, cast, codes, compare, concatenate, fill_nulls, gather, images, indices, lanes, list_views,
-    lists, map, merge, null_count, numbers, offsets, parts, rescale, run_ends, select, shift, strings, take,
-    unions, unique, unpack, utf8, views, widen,
+    blocks, bools, cast, codes, compare, concatenate, fill_nulls, gather, hybrid, images, indices, lanes,
+    list_views, lists, map, merge, null_count, numbers, offsets, parts, rescale, run_ends, select, shift,
+    strings, take, unions, unique, unpack, utf8, views, widen,
 };
 
 /// A kernel of the library.
@@ -83,6 +83,7 @@ library! {
     SHIFT_BITS => shift::run,
     VIEWS_OF_CODES => strings::by_codes,
     VIEWS_OF_OFFSETS => strings::by_offsets,
+    DECODE_HYBRID => hybrid::decode,
     EXPAND_RUNS => take::expand,
     PATCH => take::patch,
     TAKE => take::take,

@@ -18,6 +18,9 @@ const LOCAL_BYTES: (u64, u64) = (64 << 10, 4 << 20);
 /// The same for other sources, whose reads may be requests to a server.
 const REMOTE_BYTES: (u64, u64) = (1 << 20, 16 << 20);
 
+/// The greatest number of windows whose memory is kept.
+const MAX_BUFFERS: usize = 64;
+
 /// An open file.
 ///
 /// A mapped file is not used in place. Tasks decode batches ahead while no call of the plugin is
@@ -27,6 +30,43 @@ pub struct File {
     source: Source,
     len: u64,
     is_local: bool,
+    buffers: Arc<Buffers>,
+}
+
+/// Memory of windows that are not used any more. The operating system needs more time to provide
+/// new memory than to read a file that is in its cache.
+#[derive(Default)]
+struct Buffers(Mutex<Vec<Vec<u8>>>);
+
+impl Buffers {
+    /// Memory of at least `bytes` bytes with any contents.
+    fn take(&self, bytes: usize) -> Result<Vec<u8>> {
+        let mut unused = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = unused.iter().position(|buffer| buffer.len() >= bytes);
+        found.map(|i| unused.swap_remove(i)).map_or_else(|| zeros(bytes), Ok)
+    }
+}
+
+/// The bytes of a window, whose memory is used again.
+struct Window {
+    buffer: Vec<u8>,
+    len: usize,
+    buffers: Arc<Buffers>,
+}
+
+impl AsRef<[u8]> for Window {
+    fn as_ref(&self) -> &[u8] {
+        self.buffer.get(..self.len).unwrap_or_default()
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        let mut unused = self.buffers.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if unused.len() < MAX_BUFFERS {
+            unused.push(std::mem::take(&mut self.buffer));
+        }
+    }
 }
 
 impl File {
@@ -41,7 +81,7 @@ impl File {
             )
         })?;
         let is_local = source.map().is_some();
-        Ok(Self { source, len, is_local })
+        Ok(Self { source, len, is_local, buffers: Arc::default() })
     }
 
     /// The length in bytes.
@@ -54,6 +94,22 @@ impl File {
     /// # Errors
     /// Bad data if the range is not within the file; the error of the source.
     pub fn read(&self, range: Range<u64>) -> Result<Bytes> {
+        let mut buffer = zeros(self.check(&range)?)?;
+        self.source.read_exact_at(range.start, &mut buffer)?;
+        Ok(buffer.into())
+    }
+
+    /// Like [`Self::read`]. The memory is used again when it is dropped.
+    fn read_window(&self, range: Range<u64>) -> Result<Bytes> {
+        let len = self.check(&range)?;
+        let mut buffer = self.buffers.take(len)?;
+        let to = buffer.get_mut(..len).ok_or_else(|| Error::internal("a window is too small"))?;
+        self.source.read_exact_at(range.start, to)?;
+        Ok(Bytes::from_owner(Window { buffer, len, buffers: self.buffers.clone() }))
+    }
+
+    /// The number of bytes of a range.
+    fn check(&self, range: &Range<u64>) -> Result<usize> {
         let wrong = || {
             Error::bad_data(format!(
                 "the metadata name the bytes {}..{}, but the file has {}",
@@ -61,10 +117,7 @@ impl File {
             ))
         };
         let bytes = range.end.checked_sub(range.start).filter(|_| range.end <= self.len).ok_or_else(wrong)?;
-        let bytes = usize::try_from(bytes).map_err(|_| wrong())?;
-        let mut buffer = zeros(bytes)?;
-        self.source.read_exact_at(range.start, &mut buffer)?;
-        Ok(buffer.into())
+        usize::try_from(bytes).map_err(|_| wrong())
     }
 
     /// The number of bytes to read together, if all column chunks that are open at the same time
@@ -142,7 +195,7 @@ impl Chunk {
         }
         // The old bytes are freed before new ones are read, unless a page refers to them.
         *window = (0, Bytes::new());
-        let bytes = file.read(start..range.end.min(start.saturating_add(least.max(*window_bytes))))?;
+        let bytes = file.read_window(start..range.end.min(start.saturating_add(least.max(*window_bytes))))?;
         *window = (start, bytes.clone());
         Ok(bytes)
     }

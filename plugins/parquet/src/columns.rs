@@ -14,6 +14,7 @@ use parquet::schema::types::{SchemaDescriptor, Type};
 
 use crate::error::{of_reader, reading};
 use crate::footer::Footer;
+use crate::on_device::OnDevice;
 
 /// A needed column.
 pub struct Column {
@@ -25,6 +26,8 @@ pub struct Column {
     pub leaves: Vec<usize>,
     /// Whether the number of values of a row is not fixed.
     pub is_repeated: bool,
+    /// How the column is decoded on a device; `None` if the crate must decode it on the host.
+    pub on_device: Option<OnDevice>,
 }
 
 /// A leaf of the schema, with the type of its values in Arrow.
@@ -190,8 +193,12 @@ fn column(
     let is_repeated = needed
         .iter()
         .any(|leaf| schema.columns().get(*leaf).is_some_and(|descriptor| descriptor.max_rep_level() > 0));
+    let on_device = match needed.as_slice() {
+        [leaf] => OnDevice::of(footer, *leaf, &expected),
+        _ => None,
+    };
     let field = Arc::new(Field::clone(field).with_data_type(expected));
-    Ok(Column { field, levels, leaves: needed, is_repeated })
+    Ok(Column { field, levels, leaves: needed, is_repeated, on_device })
 }
 
 fn add_leaves(

@@ -8,7 +8,7 @@ use arrow_array::ffi::FFI_ArrowArray;
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Field};
 use crossdock_arrays::{DeviceArray, import_array};
-use crossdock_memory::Memory;
+use crossdock_memory::{Memory, Stream};
 use crossdock_plugin_api::{Device, Error, Owned, Result, abi, intersection};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowGroups, RowSelection};
 use parquet::basic::Type as Physical;
@@ -24,6 +24,8 @@ use crate::footer::{Footer, chunk_range};
 use crate::page_index;
 use crate::pages::{CheckedPages, Checks, longest_value};
 
+/// The greatest number of rows that are decoded on a device at once.
+const MAX_DEVICE_ROWS: usize = 1 << 28;
 /// The crate's error for texts that exceed the offsets of their type.
 const OFFSET_OVERFLOW: &str = "index overflow decoding byte array";
 
@@ -38,6 +40,13 @@ pub struct Part {
     pub n_group_rows: u64,
     /// The number of rows of a batch.
     pub step: usize,
+}
+
+impl Part {
+    /// Whether all rows of the row group are needed.
+    pub fn is_whole(&self) -> bool {
+        crate::rows::count(&self.rows) == self.n_group_rows
+    }
 }
 
 /// What limits the memory of a batch.
@@ -80,15 +89,29 @@ pub struct Lane {
     limits: Limits,
     /// The crate's reader, which is opened by the first batch.
     reader: Option<ParquetRecordBatchReader>,
+    /// The stream of the device on which the first batch tries to decode all rows.
+    device: Option<Stream>,
+    /// All rows on the device, and the number of rows that were returned.
+    decoded: Option<(DeviceArray, usize)>,
     cause: Cause,
 }
 
 impl Lane {
-    pub fn new(file: &Arc<File>, footer: &Footer, column: &Arc<Column>, part: Part, limits: Limits) -> Self {
+    /// With the stream of a device, the column is decoded on the device if possible.
+    pub fn new(
+        file: &Arc<File>,
+        footer: &Footer,
+        column: &Arc<Column>,
+        part: Part,
+        limits: Limits,
+        device: Option<Stream>,
+    ) -> Self {
         Self {
             file: file.clone(),
             footer: footer.clone(),
             column: column.clone(),
+            device: device.filter(|_| part.is_whole() && limits.column_bytes.is_none()),
+            decoded: None,
             part,
             limits,
             reader: None,
@@ -109,6 +132,14 @@ impl Lane {
     }
 
     fn decode(&mut self, n: usize, memory: &Memory, smaller: &SmallerStep) -> Result<DeviceArray> {
+        if let Some(stream) = self.device.take() {
+            self.decoded = self.decode_on_device(&stream, smaller)?.map(|array| (array, 0));
+        }
+        if let Some((array, done)) = &mut self.decoded {
+            let begin = *done;
+            *done += n;
+            return array.slice(begin, n);
+        }
         let mut reader = match self.reader.take() {
             Some(reader) => reader,
             None => self.open(smaller)?,
@@ -128,6 +159,18 @@ impl Lane {
         self.reader = Some(reader);
         let array = self.array_of(batch, n)?;
         import(&array, &self.column.field, memory)
+    }
+
+    /// Decodes all rows on a device. The result is `None` if the crate must decode them.
+    fn decode_on_device(&self, stream: &Stream, smaller: &SmallerStep) -> Result<Option<DeviceArray>> {
+        let column = self.column.on_device.as_ref().zip(self.column.leaves.first());
+        let n_rows = usize::try_from(self.part.n_group_rows).ok().filter(|rows| *rows <= MAX_DEVICE_ROWS);
+        let (Some((on_device, leaf)), Some(n_rows)) = (column, n_rows) else { return Ok(None) };
+        let chunk = self.footer.row_group(self.part.group)?.columns().get(*leaf);
+        let chunk = chunk.ok_or_else(|| Error::internal(format!("there is no column chunk {leaf}")))?;
+        let open = self.open_chunk(chunk, false, smaller)?;
+        let mut pages = open.reader(chunk, n_rows).map_err(|error| of_reader(&error))?;
+        on_device.decode(&mut pages, n_rows, stream)
     }
 
     /// The only column of a batch.
@@ -151,7 +194,7 @@ impl Lane {
 
     fn open(&self, smaller: &SmallerStep) -> Result<ParquetRecordBatchReader> {
         let group = self.footer.row_group(self.part.group)?;
-        let is_partial = crate::rows::count(&self.part.rows) < self.part.n_group_rows;
+        let is_partial = !self.part.is_whole();
         let mut chunks = Vec::with_capacity(self.column.leaves.len());
         for leaf in &self.column.leaves {
             let chunk = group.columns().get(*leaf);

@@ -15,10 +15,13 @@
 
 mod bytes;
 mod columns;
+mod encoded;
 mod error;
 mod footer;
 mod fragments;
+mod hybrid;
 mod lane;
+mod on_device;
 mod page_index;
 mod pages;
 mod plan;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crossdock_arrays::DeviceArray;
-use crossdock_memory::BufferMut;
+use crossdock_memory::{BufferMut, Stream};
 use crossdock_plugin_api::{Call, Device, Error, Result, TaskGroup};
 
 use crate::bytes::File;
@@ -20,6 +20,8 @@ pub struct Job {
     pub footer: Footer,
     pub columns: Vec<Arc<Column>>,
     pub limits: Limits,
+    /// The streams on which columns are decoded on a device. Empty for the CPU.
+    pub streams: Vec<Stream>,
 }
 
 /// A part whose next batch is being decoded.
@@ -73,9 +75,14 @@ impl Running {
     fn open_lanes(&mut self) {
         let rows = part(&self.part.rows, &(self.done..self.n_rows));
         let rest = Part { rows, ..self.part.clone() };
-        let Job { file, footer, columns, limits, .. } = &*self.job;
-        let lane = |column| Arc::new(Mutex::new(Lane::new(file, footer, column, rest.clone(), *limits)));
-        self.lanes = columns.iter().map(lane).collect();
+        let Job { file, footer, columns, limits, streams, .. } = &*self.job;
+        // Columns on one stream would wait for each other.
+        let first = self.part.group.wrapping_mul(columns.len());
+        let stream = |i: usize| streams.get(first.wrapping_add(i).checked_rem(streams.len())?).cloned();
+        let lane = |(i, column)| {
+            Arc::new(Mutex::new(Lane::new(file, footer, column, rest.clone(), *limits, stream(i))))
+        };
+        self.lanes = columns.iter().enumerate().map(lane).collect();
     }
 
     /// The number of rows of the next batch.

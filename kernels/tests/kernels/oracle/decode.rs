@@ -14,7 +14,7 @@ pub fn words(values: &[u64], width: usize) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()[..width].to_vec()).collect()
 }
 
-fn low(value: u64, bits: usize) -> u64 {
+pub fn low(value: u64, bits: usize) -> u64 {
     if bits == 64 { value } else { value & ((1 << bits) - 1) }
 }
 

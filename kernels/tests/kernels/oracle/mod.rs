@@ -7,6 +7,7 @@ mod codes;
 mod columns;
 mod compare;
 mod decode;
+mod hybrid;
 mod lists;
 mod moved_lists;
 mod numbers;
@@ -82,6 +83,7 @@ const ORACLES: &[(&str, Oracle)] = &[
     ("crossdock_views_of_codes", codes::views_of_codes),
     ("crossdock_views_of_offsets", codes::views_of_offsets),
     ("crossdock_take", decode::take),
+    ("crossdock_decode_hybrid", hybrid::decode),
     ("crossdock_expand_runs", decode::expand_runs),
     ("crossdock_fill_nulls", columns::fill_nulls),
     ("crossdock_check_equal", columns::check_equal),
