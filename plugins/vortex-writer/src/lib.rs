@@ -25,7 +25,7 @@ use crossdock_plugin_api::{
     Tasks, Verdict, abi, crossdock_plugin,
 };
 
-use settings::Compression;
+use settings::Settings;
 use writer::Writer;
 
 /// The name of the format.
@@ -62,10 +62,9 @@ impl Plugin for VortexWriter {
         Ok(Self {
             memory: Memory::from_host(&host)?.with_host_kernels()?,
             tasks: Tasks::from_host(&host)?,
-            formats: [format.with_option(
-                "compression",
-                "default (the default), compact (smaller and slower, with Zstandard and Pcodec) or none",
-            )],
+            formats: [settings::OPTIONS
+                .iter()
+                .fold(format, |format, (key, text)| format.with_option(key, text))],
             host,
         })
     }
@@ -88,7 +87,7 @@ impl Exporter for VortexWriter {
         _from: Device,
         options: &Options,
     ) -> Result<Vec<ColumnPlan>> {
-        let how = Compression::from_options(options)?.description();
+        let how = Settings::from_options(options)?.compression.description();
         // SAFETY: the trait passes a valid schema, which is borrowed for the call.
         let schema = unsafe { import_schema_ref(schema) }?;
         let column = |field: &arrow_schema::FieldRef| {
@@ -109,10 +108,10 @@ impl Exporter for VortexWriter {
         options: &Options,
         sink: Option<Sink>,
     ) -> Result<Box<dyn BatchWriter>> {
-        let compression = Compression::from_options(options)?;
+        let settings = Settings::from_options(options)?;
         let sink = sink.ok_or_else(|| Error::invalid_argument("a Vortex file needs a sink, got none"))?;
         // SAFETY: the trait passes a valid schema, which is borrowed for the call.
         let schema = unsafe { import_schema_ref(schema) }?;
-        Ok(Box::new(Writer::begin(call, schema, compression, sink, &self.host, &self.memory, &self.tasks)?))
+        Ok(Box::new(Writer::begin(call, schema, settings, sink, &self.host, &self.memory, &self.tasks)?))
     }
 }

@@ -24,7 +24,7 @@ use vortex::session::VortexSession;
 
 use crate::error::{guarded, of_batch, text_of};
 use crate::executor::Queue;
-use crate::settings::Compression;
+use crate::settings::{Compression, Settings};
 use crate::sink::{HostSink, SinkError};
 
 /// The crate's session, and the queue of its futures and jobs. The session refers to the queue
@@ -62,12 +62,12 @@ impl Pipeline {
     pub fn new(
         runtime: Runtime,
         dtype: DType,
-        compression: Compression,
+        settings: Settings,
         metadata: Vec<(String, ByteBuffer)>,
         sink: Sink,
         tasks: &Tasks,
     ) -> Self {
-        let options = options(&runtime.session, compression).with_metadata_segments(metadata);
+        let options = options(&runtime.session, settings).with_metadata_segments(metadata);
         let buffered = options.buffered_bytes_tracker();
         let sink_error = SinkError::default();
         let (input, arrays) = channel(0);
@@ -178,9 +178,11 @@ impl Wake for Woken {
     }
 }
 
-fn options(session: &VortexSession, compression: Compression) -> VortexWriteOptions {
-    let strategy = WriteStrategyBuilder::from_session(session);
-    let strategy = match compression {
+fn options(session: &VortexSession, settings: Settings) -> VortexWriteOptions {
+    let strategy = WriteStrategyBuilder::from_session(session)
+        .with_row_block_size(settings.zone_rows)
+        .with_data_block_target_bytes(Some(settings.chunk_bytes));
+    let strategy = match settings.compression {
         Compression::Default => strategy,
         Compression::Compact => {
             strategy.with_btrblocks_builder(BtrBlocksCompressorBuilder::from_session(session).with_compact())

@@ -12,18 +12,13 @@ use vortex::buffer::ByteBuffer;
 use crate::convert::Table;
 use crate::error::guarded;
 use crate::pipeline::{Pipeline, Runtime, check_metadata};
-use crate::settings::Compression;
+use crate::settings::Settings;
 use crate::types::plain_fields;
 
-/// The number of rows of the writer's smallest unit. Parts of a batch are multiples of it.
-const BLOCK_ROWS: usize = 8192;
-/// The maximum size of a part of a batch, if one block of rows is smaller.
+/// The maximum size of a part of a batch, if one zone is smaller.
 const PART_BYTES: u64 = 16 << 20;
 /// The part of the memory limit that a part of a batch may use.
 const LIMIT_PARTS: u64 = 32;
-/// The maximum size of the values of a column that the crate keeps uncompressed until a chunk is
-/// full.
-const CHUNK_BYTES: u64 = 1 << 20;
 /// The memory that the crate allocates while it writes a part, as a multiple of the part's size:
 /// the values in their canonical encoding, in larger chunks, and compressed.
 const COPIES: u64 = 3;
@@ -33,6 +28,7 @@ pub struct Writer {
     pipeline: Pipeline,
     table: Table,
     schema: SchemaRef,
+    settings: Settings,
     host: Host,
     memory: Memory,
     part_bytes: u64,
@@ -54,7 +50,7 @@ impl Writer {
     pub fn begin(
         call: &Call<'_>,
         schema: Schema,
-        compression: Compression,
+        settings: Settings,
         sink: Sink,
         host: &Host,
         memory: &Memory,
@@ -80,9 +76,10 @@ impl Writer {
         let limit = host.session().map_or(0, |session| session.memory_limit_bytes);
         let part_bytes = if limit == 0 { PART_BYTES } else { PART_BYTES.min(limit / LIMIT_PARTS) };
         Ok(Self {
-            pipeline: Pipeline::new(runtime, table.dtype(), compression, pairs, sink, tasks),
+            pipeline: Pipeline::new(runtime, table.dtype(), settings, pairs, sink, tasks),
             table,
             schema: schema.into(),
+            settings,
             host: host.clone(),
             memory: memory.clone(),
             part_bytes,
@@ -104,7 +101,7 @@ impl Writer {
     /// Counts the memory of the crate during the next part against the session's budget.
     fn reserve(&mut self, part_bytes: u64, stream: &Stream) -> Result<()> {
         let columns = self.schema.fields().len() as u64;
-        let chunks = self.written_bytes.min(columns.saturating_mul(CHUNK_BYTES));
+        let chunks = self.written_bytes.min(columns.saturating_mul(self.settings.chunk_bytes));
         let kept = self.pipeline.buffered_bytes().saturating_add(chunks);
         let bytes = kept.saturating_add(part_bytes.saturating_mul(COPIES));
         if self.reserved.as_ref().is_some_and(|reserved| reserved.len() as u64 >= bytes) {
@@ -131,7 +128,9 @@ impl BatchWriter for Writer {
         batch.resolve_sizes(&stream)?;
         // The crates arrow and vortex rely on the contents of buffers without checks.
         validate(&batch, Level::Full, &stream)?;
-        let (part_rows, part_bytes) = part_size(batch.len(), batch.buffer_bytes(), self.part_bytes);
+        let zone_rows = self.settings.zone_rows;
+        let (part_rows, part_bytes) =
+            part_size(batch.len(), batch.buffer_bytes(), zone_rows, self.part_bytes);
         for begin in (0..batch.len()).step_by(part_rows) {
             let part: DeviceBatch = batch.slice(begin, part_rows.min(batch.len() - begin))?;
             self.reserve(part_bytes, &stream)?;
@@ -152,11 +151,12 @@ impl BatchWriter for Writer {
     }
 }
 
-/// The number of rows of a part of a batch, and its estimated size in bytes.
-fn part_size(rows: usize, bytes: u64, max_bytes: u64) -> (usize, u64) {
+/// The number of rows of a part of a batch, which is a multiple of `zone_rows`, and its estimated
+/// size in bytes.
+fn part_size(rows: usize, bytes: u64, zone_rows: usize, max_bytes: u64) -> (usize, u64) {
     let row_bytes = bytes / (rows as u64).max(1) + 1;
-    let blocks = usize::try_from(max_bytes / row_bytes).unwrap_or(usize::MAX) / BLOCK_ROWS;
-    let part_rows = blocks.max(1).saturating_mul(BLOCK_ROWS);
+    let zones = usize::try_from(max_bytes / row_bytes).unwrap_or(usize::MAX) / zone_rows.max(1);
+    let part_rows = zones.max(1).saturating_mul(zone_rows.max(1));
     (part_rows, row_bytes.saturating_mul(part_rows.min(rows) as u64))
 }
 
@@ -165,10 +165,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_multiples_of_a_block() {
-        assert_eq!(part_size(100, 800, 1 << 20), (14 * BLOCK_ROWS, 900));
-        assert_eq!(part_size(1 << 20, 8 << 20, 1 << 20), (14 * BLOCK_ROWS, 9 * 14 * BLOCK_ROWS as u64));
-        assert_eq!(part_size(10, 1 << 30, 1 << 20).0, BLOCK_ROWS, "rows larger than the limit");
-        assert_eq!(part_size(0, 0, 1 << 20).1, 0);
+    fn parts_are_multiples_of_a_zone() {
+        assert_eq!(part_size(100, 800, 8192, 1 << 20), (14 * 8192, 900));
+        assert_eq!(part_size(1 << 20, 8 << 20, 8192, 1 << 20), (14 * 8192, 9 * 14 * 8192));
+        assert_eq!(part_size(1 << 20, 8 << 20, 1 << 18, 1 << 20), (1 << 18, 9 << 18));
+        assert_eq!(part_size(10, 1 << 30, 8192, 1 << 20).0, 8192, "rows larger than the limit");
+        assert_eq!(part_size(0, 0, 8192, 1 << 20).1, 0);
     }
 }

@@ -42,6 +42,10 @@ def test_unknown_options_are_errors(session, tmp_path):
     table = pa.table({"a": [1]})
     with pytest.raises(cd.Error, match="unknown compression 'lz4', expected default, compact or none"):
         session.write(table, tmp_path / "x.vortex", compression="lz4")
+    for option, most in (("zone_rows", 1 << 24), ("chunk_bytes", 1 << 30)):
+        for value in (0, most + 1, "8 MiB"):
+            with pytest.raises(cd.Error, match=f"{option} is '{value}', expected a number from 1 to {most}"):
+                session.write(table, tmp_path / "x.vortex", **{option: value})
     with pytest.raises(cd.Error, match="no option 'level'"):
         session.write(table, tmp_path / "x.vortex", level="3")
     assert os.listdir(tmp_path) == []

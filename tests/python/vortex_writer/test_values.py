@@ -1,5 +1,6 @@
 """Files of the plugin vortex-writer have the values and the types of the tables, for vortex-data and for vortex-file."""
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import tables
@@ -113,6 +114,23 @@ def test_several_writers_of_a_session_write_at_the_same_time(session, tmp_path):
             b.write(table.slice(10))
     assert_file_has(session, tmp_path / "a.vortex", pa.concat_tables([table] * 5))
     assert_file_has(session, tmp_path / "b.vortex", pa.concat_tables([table.slice(10)] * 5))
+
+
+@pytest.mark.parametrize("zone_rows", [1, 100, 1 << 20])
+@pytest.mark.parametrize("chunk_bytes", [1, 100_000, 1 << 30])
+def test_zones_and_chunks_have_any_size(session, tmp_path, zone_rows, chunk_bytes):
+    path, table = tmp_path / "x.vortex", tables.table("fixed_width", 300)
+    session.write(table, path, zone_rows=zone_rows, chunk_bytes=chunk_bytes)
+    assert_file_has(session, path, table)
+
+
+def test_large_chunks_are_smaller(session, tmp_path):
+    """Numbers that repeat seldom have a dictionary only if enough of them are compressed together."""
+    table = pa.table({"f": np.random.default_rng(1).integers(0, 3000, 300_000) / 7})
+    session.write(table, tmp_path / "a.vortex")
+    session.write(table, tmp_path / "b.vortex", zone_rows=1 << 17, chunk_bytes=16 << 20)
+    assert_file_has(session, tmp_path / "b.vortex", table)
+    assert (tmp_path / "b.vortex").stat().st_size < 0.6 * (tmp_path / "a.vortex").stat().st_size
 
 
 def test_compressions_differ_in_size(session, tmp_path):
