@@ -5,37 +5,19 @@
 The table is repeated, and written by pyarrow with several codecs. The plugin is the library of `plugins/parquet`."""
 
 import argparse
-import statistics
 import tempfile
-import time
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
+from read_times import show, timed
+
 import crossdock as cd
 
-RUNS = 7
 CODECS = ["snappy", "zstd", "none"]
 COLUMNS = ["distance", "carrier"]
-
-
-def timed(work):
-    """The seconds of each run."""
-    times = []
-    for _ in range(RUNS):
-        begin = time.perf_counter()
-        result = work()
-        times.append(time.perf_counter() - begin)
-        del result
-    return times
-
-
-def show(what, times, size=None):
-    median = statistics.median(times)
-    rate = f"{size / median / 1e9:6.1f} GB/s" if size else ""
-    print(f"  {what:34}first {times[0] * 1e3:7.1f} ms, median {median * 1e3:7.1f} ms {rate}", flush=True)
 
 
 def libcudf():
@@ -93,12 +75,12 @@ def main():
                     assert a.equals(b) or a.is_null().equals(b.is_null()) and a.to_pandas().equals(b.to_pandas()), name
                 print("  equal to pyarrow")
                 del got, expected, a, b
-            show("crossdock", timed(lambda path=path: read(path)), size)
-            show("crossdock, 2 columns", timed(lambda path=path: read(path, COLUMNS)))
+            show("  crossdock", timed(lambda path=path: read(path)), size)
+            show("  crossdock, 2 columns", timed(lambda path=path: read(path, COLUMNS)))
             if peer:
-                show("libcudf", timed(lambda path=path: peer(path)), size)
-                show("libcudf, 2 columns", timed(lambda path=path: peer(path, COLUMNS)))
-            show("pyarrow", timed(lambda path=path: pq.read_table(path)), size)
+                show("  libcudf", timed(lambda path=path: peer(path)), size)
+                show("  libcudf, 2 columns", timed(lambda path=path: peer(path, COLUMNS)))
+            show("  pyarrow", timed(lambda path=path: pq.read_table(path)), size)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,7 @@
 The table is repeated, and written by vortex-data and pyarrow. Needs vortex-data; a device also needs cupy."""
 
 import argparse
-import statistics
 import tempfile
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,9 +13,10 @@ import pyarrow.ipc
 import vortex
 import vortex.io
 
+from read_times import show, timed
+
 import crossdock as cd
 
-RUNS = 7
 LINK_BYTES = 1 << 28
 
 
@@ -28,23 +27,6 @@ def write(table, folder):
     with pa.ipc.new_file(arrow, table.schema) as writer:
         writer.write_table(table, max_chunksize=1 << 20)
     return to, arrow
-
-
-def timed(work):
-    """The seconds of each run."""
-    times = []
-    for _ in range(RUNS):
-        begin = time.perf_counter()
-        result = work()
-        times.append(time.perf_counter() - begin)
-        del result
-    return times
-
-
-def show(what, times, size=None):
-    median = statistics.median(times)
-    rate = f"{size / median / 1e9:6.1f} GB/s" if size else ""
-    print(f"{what:28}first {times[0] * 1e3:7.1f} ms, median {median * 1e3:7.1f} ms {rate}", flush=True)
 
 
 def link(device):

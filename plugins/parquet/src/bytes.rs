@@ -30,7 +30,8 @@ pub struct File {
     source: Source,
     len: u64,
     is_local: bool,
-    buffers: Arc<Buffers>,
+    /// `None` if the memory of windows is freed.
+    buffers: Option<Arc<Buffers>>,
 }
 
 /// Memory of windows that are not used any more. The operating system needs more time to provide
@@ -81,7 +82,13 @@ impl File {
             )
         })?;
         let is_local = source.map().is_some();
-        Ok(Self { source, len, is_local, buffers: Arc::default() })
+        Ok(Self { source, len, is_local, buffers: None })
+    }
+
+    /// Keeps the memory of windows, and uses it again.
+    pub fn with_kept_windows(mut self) -> Self {
+        self.buffers = Some(Arc::default());
+        self
     }
 
     /// The length in bytes.
@@ -99,13 +106,14 @@ impl File {
         Ok(buffer.into())
     }
 
-    /// Like [`Self::read`]. The memory is used again when it is dropped.
+    /// Like [`Self::read`]. The memory may be used again when it is dropped.
     fn read_window(&self, range: Range<u64>) -> Result<Bytes> {
+        let Some(buffers) = &self.buffers else { return self.read(range) };
         let len = self.check(&range)?;
-        let mut buffer = self.buffers.take(len)?;
+        let mut buffer = buffers.take(len)?;
         let to = buffer.get_mut(..len).ok_or_else(|| Error::internal("a window is too small"))?;
         self.source.read_exact_at(range.start, to)?;
-        Ok(Bytes::from_owner(Window { buffer, len, buffers: self.buffers.clone() }))
+        Ok(Bytes::from_owner(Window { buffer, len, buffers: buffers.clone() }))
     }
 
     /// The number of bytes of a range.
@@ -312,5 +320,20 @@ mod tests {
         assert_eq!(file.window_bytes(u64::MAX, 3), 16 << 20);
         assert_eq!(file.window_bytes(12 << 20, 3), 4 << 20);
         assert_eq!(file.window_bytes(0, 3), 1 << 20);
+    }
+
+    #[test]
+    fn memory_of_windows_is_used_again() {
+        let file = File::new(Source::new(Arc::new(Counting))).unwrap().with_kept_windows();
+        let first = file.read_window(10..1010).unwrap();
+        let memory = first.as_ptr();
+        let other = file.read_window(0..20).unwrap();
+        assert_ne!(other.as_ptr(), memory, "the first window is in use");
+        drop(first);
+        let second = file.read_window(100..600).unwrap();
+        assert_eq!((second.as_ptr(), second.len()), (memory, 500));
+        assert!(second.iter().zip(100u64..).all(|(byte, at)| *byte == at as u8));
+        let longer = file.read_window(0..2000).unwrap();
+        assert_eq!((longer.len(), longer.last()), (2000, Some(&(1999u64 as u8))));
     }
 }

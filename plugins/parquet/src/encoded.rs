@@ -6,7 +6,7 @@ use crossdock_plugin_api::{Error, Result};
 use parquet::basic::Encoding;
 use parquet::column::page::{Page, PageReader};
 
-use crate::error::{of_reader, reading};
+use crate::error::{of_reader, reading, wrong_rows};
 use crate::hybrid::{Run, Validity, for_each_run};
 
 /// The largest number of bits of a code.
@@ -23,11 +23,6 @@ pub struct Shape {
     pub plain_bits: Option<u32>,
     /// Whether values may be null. The definition levels are then 0 and 1.
     pub is_nullable: bool,
-}
-
-/// The error of a column chunk with another number of rows than the metadata state.
-fn wrong_rows(n: usize, expected: usize) -> Error {
-    Error::bad_data(format!("the column has {n} rows where the others have {expected}"))
 }
 
 /// A dictionary of values in Parquet's plain encoding.

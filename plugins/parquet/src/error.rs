@@ -30,6 +30,11 @@ pub fn of_reader(error: &ParquetError) -> Error {
     }
 }
 
+/// The error of a column with another number of rows than the metadata state.
+pub fn wrong_rows(n: usize, expected: usize) -> Error {
+    Error::bad_data(format!("the column has {n} rows where the others have {expected}"))
+}
+
 /// The first error of this plugin in a function that the crate calls. The crate passes on only its
 /// text.
 #[derive(Clone, Default)]

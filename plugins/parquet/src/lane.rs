@@ -19,7 +19,7 @@ use parquet::file::serialized_reader::SerializedPageReader;
 
 use crate::bytes::{Chunk, File};
 use crate::columns::Column;
-use crate::error::{Cause, of_reader, reading, text_of};
+use crate::error::{Cause, of_reader, reading, text_of, wrong_rows};
 use crate::footer::{Footer, chunk_range};
 use crate::page_index;
 use crate::pages::{CheckedPages, Checks, longest_value};
@@ -110,7 +110,7 @@ impl Lane {
             file: file.clone(),
             footer: footer.clone(),
             column: column.clone(),
-            device: device.filter(|_| part.is_whole() && limits.column_bytes.is_none()),
+            device: device.filter(|_| part.is_whole()),
             decoded: None,
             part,
             limits,
@@ -176,10 +176,7 @@ impl Lane {
     /// The only column of a batch.
     fn array_of(&self, batch: RecordBatch, n: usize) -> Result<ArrayRef> {
         if batch.num_rows() != n {
-            return Err(Error::bad_data(format!(
-                "the column has {} rows where the others have {n}",
-                batch.num_rows()
-            )));
+            return Err(wrong_rows(batch.num_rows(), n));
         }
         let array = batch.columns().first().ok_or_else(|| Error::internal("the batch has no column"))?;
         let expected = self.column.field.data_type();

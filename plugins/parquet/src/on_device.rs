@@ -101,19 +101,19 @@ impl OnDevice {
         if encoded.validity.n_valid() == 0 {
             return Ok(None);
         }
-        let array = |data_type, codes: Codes, dictionary| {
-            let Codes { validity, values } = codes;
+        let array = |data_type, rows: Decoded, dictionary| {
+            let Decoded { validity, values } = rows;
             let nulls = n_rows - encoded.validity.n_valid();
             let buffers = vec![validity, Some(values)];
             DeviceArray::try_new(data_type, n_rows, 0, Some(nulls), buffers, Vec::new(), dictionary)
         };
         let (key_bytes, values) = match &self.values {
             Values::Booleans => {
-                let Codes { validity, values } = decode(&encoded, &[], 0, n_rows, 1, stream)?;
+                let Decoded { validity, values } = decode(&encoded, &[], 0, n_rows, 1, stream)?;
                 let mut bits = stream.memory().alloc(stream, n_rows.div_ceil(8))?;
                 pack_bytes(stream, &values, 0, n_rows, false, &mut bits, 0)?;
-                let codes = Codes { validity, values: bits.freeze(stream)? };
-                return array(self.data_type.clone(), codes, None).map(Some);
+                let rows = Decoded { validity, values: bits.freeze(stream)? };
+                return array(self.data_type.clone(), rows, None).map(Some);
             }
             Values::Numbers { width } => {
                 let dictionary = match &encoded.dictionary {
@@ -133,17 +133,16 @@ impl OnDevice {
         let Some(dictionary) = &encoded.dictionary else { return Ok(None) };
         let texts = texts(dictionary)?;
         let is_dictionary = matches!(self.data_type, DataType::Dictionary(..));
-        let has_long_offsets = matches!(values, DataType::LargeUtf8 | DataType::LargeBinary);
         let max_bytes =
             if is_dictionary { dictionary.bytes.len() } else { texts.longest.saturating_mul(n_rows) };
-        let fits = max_bytes <= i32::MAX as usize || has_long_offsets;
+        let fits = max_bytes <= i32::MAX as usize || has_long_offsets(values);
         // Signed keys of this width represent all codes.
         let most_codes = 1u64 << (8 * key_bytes - 1).min(63);
         if !fits || dictionary.n as u64 > most_codes {
             return Ok(None);
         }
         let codes = decode(&encoded, &[], dictionary.n as u64, n_rows, key_bytes, stream)?;
-        let texts = texts.upload(values, has_long_offsets, stream)?;
+        let texts = texts.upload(values, stream)?;
         if is_dictionary {
             return array(self.data_type.clone(), codes, Some(texts)).map(Some);
         }
@@ -161,8 +160,12 @@ fn is_text_of(stored: &DataType, to: &DataType) -> bool {
     }
 }
 
-/// The buffers of a decoded column.
-struct Codes {
+fn has_long_offsets(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::LargeUtf8 | DataType::LargeBinary)
+}
+
+/// The buffers of decoded rows.
+struct Decoded {
     validity: Option<Buffer>,
     values: Buffer,
 }
@@ -176,7 +179,7 @@ fn decode(
     n_rows: usize,
     width: usize,
     stream: &Stream,
-) -> Result<Codes> {
+) -> Result<Decoded> {
     let memory = stream.memory();
     let bitmap = encoded.validity.bitmap();
     let ranks = bitmap.map(ranks).unwrap_or_default();
@@ -220,7 +223,7 @@ fn decode(
         let text = format!("the code of row {row} is not less than {limit}, the size of the dictionary");
         return Err(Error::bad_data(text));
     }
-    Ok(Codes { validity, values: values.freeze(stream)? })
+    Ok(Decoded { validity, values: values.freeze(stream)? })
 }
 
 fn upload(bytes: &[u8], stream: &Stream) -> Result<Buffer> {
@@ -265,12 +268,8 @@ fn numbers(dictionary: &Dictionary, plain_bytes: usize, width: usize) -> Result<
     let numbers = bytes.get(..needed).ok_or_else(|| {
         Error::bad_data(format!("the dictionary has {n} values, but only {} bytes", bytes.len()))
     })?;
-    let number = |bytes: &[u8]| bytes.get(..width).unwrap_or_default().to_vec();
-    Ok(if plain_bytes == width {
-        numbers.to_vec()
-    } else {
-        numbers.chunks(plain_bytes).flat_map(number).collect()
-    })
+    let truncated = numbers.chunks(plain_bytes).filter_map(|number| number.get(..width));
+    Ok(truncated.flatten().copied().collect())
 }
 
 /// The texts of a dictionary.
@@ -301,11 +300,11 @@ fn texts(dictionary: &Dictionary) -> Result<Texts> {
 
 impl Texts {
     /// An array of the type `data_type` on the stream's device.
-    fn upload(&self, data_type: &DataType, has_long_offsets: bool, stream: &Stream) -> Result<DeviceArray> {
+    fn upload(&self, data_type: &DataType, stream: &Stream) -> Result<DeviceArray> {
         if matches!(data_type, DataType::Utf8 | DataType::LargeUtf8) {
             self.check_utf8()?;
         }
-        let offsets: Vec<u8> = match has_long_offsets {
+        let offsets: Vec<u8> = match has_long_offsets(data_type) {
             true => self.offsets.iter().flat_map(|offset| (*offset as u64).to_ne_bytes()).collect(),
             false => self.offsets.iter().flat_map(|offset| (*offset as u32).to_ne_bytes()).collect(),
         };
@@ -319,13 +318,6 @@ impl Texts {
             let range = self.offsets.get(i).zip(self.offsets.get(i + 1)).map(|(begin, end)| *begin..*end);
             range.and_then(|range| self.data.get(range)).is_some_and(|text| std::str::from_utf8(text).is_ok())
         };
-        // The whole is checked first, because this is faster.
-        let is_whole_text = std::str::from_utf8(&self.data).is_ok();
-        let begins_with_text =
-            |at: usize| self.data.get(at).is_none_or(|byte| (*byte).cast_signed() >= -0x40);
-        if is_whole_text && self.offsets.iter().all(|at| begins_with_text(*at)) {
-            return Ok(());
-        }
         match (0..self.offsets.len() - 1).find(|i| !is_text(*i)) {
             Some(i) => Err(Error::bad_data(format!("value {i} of the dictionary is not UTF-8"))),
             None => Ok(()),

@@ -74,13 +74,15 @@ pub fn batch_rows(selection: &Selection, device: Device, memory_limit_bytes: u64
     usize::try_from(rows).unwrap_or(usize::MAX).max(1)
 }
 
-/// Divides the rows of a row group so that all threads have work, if it has few columns.
+/// Divides the rows of a row group so that all threads have work, if it has few columns. With
+/// `uses_device`, a device decodes columns for which it has a kernel, but only whole row groups.
 pub fn parts(
     footer: &Footer,
     group: &Group,
     step: usize,
     columns: &[std::sync::Arc<Column>],
     n_threads: usize,
+    uses_device: bool,
 ) -> Vec<Part> {
     let n_rows = count(&group.rows);
     let all = footer.rows_of(group.index);
@@ -88,7 +90,10 @@ pub fn parts(
         Part { group: group.index, rows: group.rows.clone(), n_group_rows: all.end - all.start, step };
     // A reader that skips rows of lists decodes them, unless it knows the rows of each page.
     let is_divisible = columns.iter().all(|column| !column.is_repeated);
-    if n_threads < 2 || columns.is_empty() || columns.len() >= n_threads || !is_divisible {
+    let is_on_device =
+        uses_device && whole.is_whole() && columns.iter().any(|column| column.on_device.is_some());
+    let all_have_work = columns.is_empty() || columns.len() >= n_threads;
+    if n_threads < 2 || all_have_work || is_on_device || !is_divisible {
         return vec![whole];
     }
     let wanted = (2 * n_threads).div_ceil(columns.len()) as u64;

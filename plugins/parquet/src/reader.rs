@@ -93,6 +93,8 @@ impl Reader {
         let limit = context.host.session().map_or(0, |session| session.memory_limit_bytes);
         let part_of_limit = |parts: u64| if limit == 0 { u64::MAX } else { limit / parts };
         let footer = Footer::read(&file, part_of_limit(METADATA_PARTS))?;
+        // The memory of unused windows would count against the limit.
+        let file = if limit == 0 { file.with_kept_windows() } else { file };
         if let Some(why) = &footer.ignored_schema {
             let text = format!("'{name}': Arrow's schema in the metadata is ignored: {why}");
             context.host.log(abi::LOG_WARN, &text);
@@ -136,7 +138,8 @@ impl Reader {
             column_bytes: (limit > 0).then_some(limit / BATCH_PARTS / (columns.len() as u64).max(1)),
         };
         let groups = plan::groups(&footer, &needed, &columns)?.into_iter();
-        let n_streams = if device == Device::CPU { 0 } else { context.tasks.width().max(1) };
+        let is_on_host = device == Device::CPU || limit > 0;
+        let n_streams = if is_on_host { 0 } else { context.tasks.width().max(1) };
         let streams = (0..n_streams).map(|_| context.memory.create_stream(device));
         let streams = streams.collect::<Result<_>>()?;
         let job = Job { context: context.clone(), file: Arc::new(file), footer, columns, limits, streams };
@@ -225,9 +228,8 @@ impl Reader {
             let step =
                 plan::batch_rows(&self.selection, self.device, self.memory_limit_bytes, group.row_bytes);
             let Job { footer, columns, context, streams, .. } = &*self.job;
-            let is_on_device = !streams.is_empty() && columns.iter().any(|column| column.on_device.is_some());
-            let n_threads = if is_on_device { 1 } else { context.tasks.width() };
-            let parts = plan::parts(footer, &group, step, columns, n_threads);
+            let uses_device = !streams.is_empty();
+            let parts = plan::parts(footer, &group, step, columns, context.tasks.width(), uses_device);
             self.parts.extend(parts.into_iter().map(|part| (part, group.row_bytes)));
         }
         self.parts.pop_front()

@@ -20,7 +20,8 @@ pub struct Job {
     pub footer: Footer,
     pub columns: Vec<Arc<Column>>,
     pub limits: Limits,
-    /// The streams on which columns are decoded on a device. Empty for the CPU.
+    /// The streams on which columns are decoded on a device. Empty for the CPU, and
+    /// with a memory limit, because a column chunk is decoded at once.
     pub streams: Vec<Stream>,
 }
 
