@@ -1,6 +1,8 @@
 //! Decodes the columns of a batch.
 
+use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_schema::{DataType, Field, Schema};
@@ -23,60 +25,197 @@ pub struct Column {
     pub fields: Option<Projection>,
 }
 
-/// The columns of a batch, which tasks decode.
-pub struct Columns {
-    tasks: TaskGroup,
-    /// The decoded pieces of the columns, in the order of the rows.
-    decoded: Arc<Mutex<Vec<Option<DeviceArray>>>>,
-    /// The column of each piece.
-    columns: Vec<usize>,
+/// The columns of a batch, which tasks decode. Dropping it ends the tasks.
+pub struct Columns(Arc<Work>);
+
+/// What the tasks of a batch share.
+struct Work {
+    /// The tasks that were started. A task adds those that it starts before it returns.
+    groups: Mutex<Vec<TaskGroup>>,
+    /// Whether no further piece is to be loaded.
+    has_ended: AtomicBool,
+    /// The decoded pieces of the columns. Each piece has the position of its column in the batch,
+    /// and the pieces of a column are in the order of the rows.
+    decoded: Mutex<Vec<(usize, Option<DeviceArray>)>>,
+}
+
+impl Work {
+    fn new(columns: impl Iterator<Item = usize>) -> Arc<Self> {
+        let decoded = columns.map(|column| (column, None)).collect();
+        Arc::new(Self {
+            groups: Mutex::default(),
+            has_ended: AtomicBool::new(false),
+            decoded: Mutex::new(decoded),
+        })
+    }
+
+    fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed)
+    }
+
+    fn end(&self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+    }
+
+    fn add(&self, group: TaskGroup) {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner).push(group);
+    }
+
+    fn pop(&self) -> Option<TaskGroup> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    fn set(&self, piece: usize, array: DeviceArray) {
+        let mut decoded = self.decoded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, place)) = decoded.get_mut(piece) {
+            *place = Some(array);
+        }
+    }
+}
+
+/// A piece of a column, which `load` loads and `decode` decodes.
+pub struct Piece<L, D> {
+    /// The position of the column in the batch.
+    pub column: usize,
+    pub load: L,
+    pub decode: D,
+}
+
+/// The maximum number of pieces of a batch that are loaded at the same time, each by several
+/// threads. If each thread loaded a piece of its own, all pieces would be complete only near the
+/// end, and nothing could be decoded in the meantime. With one load at a time, threads would be
+/// idle when it ends. On an H100 with 16 cores, three loads take 10.5 ms for a file of 0.4 GB, one
+/// load 14 ms, and sixteen 12 ms.
+const CONCURRENT_LOADS: usize = 3;
+
+/// A piece that no lane has begun to load.
+struct Waiting<L, D> {
+    number: usize,
+    piece: Piece<L, D>,
+    /// The stream on which the piece is decoded.
+    stream: Stream,
+}
+
+/// Loads pieces, one after the other.
+struct Lane<L, D> {
+    waiting: Arc<Mutex<VecDeque<Waiting<L, D>>>>,
+    work: Arc<Work>,
+    tasks: Tasks,
+    settings: CallSettings,
+}
+
+impl<T, L, D> Lane<L, D>
+where
+    T: Send + 'static,
+    L: FnOnce(&Call<'_>) -> Result<T> + Send + 'static,
+    D: FnOnce(&Call<'_>, &Stream, T) -> Result<DeviceArray> + Send + 'static,
+{
+    /// Loads the next piece, and starts a task that decodes it and a task that loads another one.
+    fn run(self) -> Result<()> {
+        let next = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let Some(Waiting { number, piece, stream }) = next.filter(|_| !self.work.has_ended()) else {
+            return Ok(());
+        };
+        let Piece { load, decode, .. } = piece;
+        let loaded = self.settings.enter(load).inspect_err(|_| self.work.end())?;
+        let (settings, work) = (self.settings.clone(), self.work.clone());
+        self.work.add(self.tasks.start([move || {
+            let decode = |call: &Call<'_>, stream: &Stream| decode(call, stream, loaded);
+            on_stream(settings, &stream, decode)
+                .map(|array| work.set(number, array))
+                .inspect_err(|_| work.end())
+        }])?);
+        let (work, tasks) = (self.work.clone(), self.tasks.clone());
+        work.add(tasks.start([move || self.run()])?);
+        Ok(())
+    }
 }
 
 impl Columns {
-    /// Starts the jobs, each of which decodes a piece of a column. The column is given by its
-    /// position in the batch, and its pieces are in the order of the rows. The jobs use `streams`
-    /// in turn, because jobs on the same stream would wait for each other.
+    /// Starts the jobs, each of which decodes the column at a position in the batch.
     pub fn start<F>(
         tasks: &Tasks,
         settings: &CallSettings,
-        streams: &[Stream],
+        stream: &Stream,
         jobs: Vec<(usize, F)>,
     ) -> Result<Self>
     where
         F: FnOnce(&Call<'_>, &Stream) -> Result<DeviceArray> + Send + 'static,
     {
-        let columns = jobs.iter().map(|(column, _)| *column).collect();
-        let decoded = Arc::new(Mutex::new(vec![None; jobs.len()]));
-        let task = |(i, ((_, job), stream)): (usize, ((usize, F), &Stream))| {
-            let (mut settings, stream, decoded) = (settings.clone(), stream.clone(), decoded.clone());
-            move || {
-                // SAFETY: `stream` lives until the call has returned.
-                settings.stream = unsafe { CallStream::new(stream.raw()) };
-                let array = settings.enter(|call| job(call, &stream))?;
-                let mut decoded = decoded.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(place) = decoded.get_mut(i) {
-                    *place = Some(array);
-                }
-                Ok(())
-            }
+        let work = Work::new(jobs.iter().map(|(column, _)| *column));
+        let task = |(i, (_, job)): (usize, (usize, F))| {
+            let (settings, stream, work) = (settings.clone(), stream.clone(), work.clone());
+            move || on_stream(settings, &stream, job).map(|array| work.set(i, array))
         };
-        let all = jobs.into_iter().zip(streams.iter().cycle()).enumerate().map(task);
-        Ok(Self { tasks: tasks.start(all)?, decoded, columns })
+        work.add(tasks.start(jobs.into_iter().enumerate().map(task))?);
+        Ok(Self(work))
+    }
+
+    /// Starts to load pieces of columns, in this order, and to decode each of them when it is
+    /// loaded. Pieces are decoded on `streams` in turn, because those on the same stream would wait
+    /// for each other.
+    pub fn start_loads<T, L, D>(
+        tasks: &Tasks,
+        settings: &CallSettings,
+        streams: &[Stream],
+        pieces: Vec<Piece<L, D>>,
+    ) -> Result<Self>
+    where
+        T: Send + 'static,
+        L: FnOnce(&Call<'_>) -> Result<T> + Send + 'static,
+        D: FnOnce(&Call<'_>, &Stream, T) -> Result<DeviceArray> + Send + 'static,
+    {
+        let work = Work::new(pieces.iter().map(|piece| piece.column));
+        let n_lanes = pieces.len().min(CONCURRENT_LOADS);
+        let pieces = pieces.into_iter().zip(streams.iter().cloned().cycle());
+        let wait = |(number, (piece, stream))| Waiting { number, piece, stream };
+        let waiting = pieces.enumerate().map(wait).collect();
+        let waiting = Arc::new(Mutex::new(waiting));
+        let lane = |_| {
+            let (waiting, work) = (waiting.clone(), work.clone());
+            let lane = Lane { waiting, work, tasks: tasks.clone(), settings: settings.clone() };
+            move || lane.run()
+        };
+        work.add(tasks.start((0..n_lanes).map(lane))?);
+        Ok(Self(work))
     }
 
     /// Waits for the columns, and concatenates their pieces on `stream`. Calls `check` regularly.
     /// If `check` returns an error, the wait ends.
     pub fn wait(self, stream: &Stream, check: impl Fn() -> Result<()>) -> Result<Vec<DeviceArray>> {
-        self.tasks.wait(check)?;
-        let decoded = std::mem::take(&mut *self.decoded.lock().unwrap_or_else(PoisonError::into_inner));
-        let n = self.columns.iter().max().map_or(0, |last| last + 1);
+        while let Some(group) = self.0.pop() {
+            group.wait(&check)?;
+        }
+        let decoded = std::mem::take(&mut *self.0.decoded.lock().unwrap_or_else(PoisonError::into_inner));
+        let n = decoded.iter().map(|(column, _)| column + 1).max().unwrap_or(0);
         let mut columns: Vec<Vec<DeviceArray>> = vec![Vec::new(); n];
-        for (i, array) in self.columns.iter().zip(decoded) {
+        for (column, array) in decoded {
             let missing = || Error::internal("a task that decodes a column has no result");
-            columns.get_mut(*i).ok_or_else(missing)?.push(array.ok_or_else(missing)?);
+            columns.get_mut(column).ok_or_else(missing)?.push(array.ok_or_else(missing)?);
         }
         columns.into_iter().map(|pieces| concatenate(pieces, stream)).collect()
     }
+}
+
+impl Drop for Columns {
+    fn drop(&mut self) {
+        self.0.end();
+        // Dropping a group waits for its tasks, which may add groups.
+        while let Some(group) = self.0.pop() {
+            drop(group);
+        }
+    }
+}
+
+/// Runs a job in a call whose stream is `stream`.
+fn on_stream<T>(
+    mut settings: CallSettings,
+    stream: &Stream,
+    job: impl FnOnce(&Call<'_>, &Stream) -> Result<T>,
+) -> Result<T> {
+    // SAFETY: `stream` lives until the call has returned.
+    settings.stream = unsafe { CallStream::new(stream.raw()) };
+    settings.enter(|call| job(call, stream))
 }
 
 /// Concatenates the pieces of a column.

@@ -18,7 +18,7 @@ use crossdock_plugin_api::{
 };
 
 use crate::batches;
-use crate::columns::{Column, Columns, Decoder};
+use crate::columns::{Column, Columns, Decoder, Piece};
 use crate::context::{Context, File};
 use crate::footer::Footer;
 use crate::fragments::{Token, rows_of_fragment};
@@ -50,6 +50,10 @@ pub struct Reader {
 
 /// The minimum number of chunks in a piece of a column.
 const PIECE_CHUNKS: usize = 32;
+
+/// How long the decoding of a segment with values of variable length takes compared to other
+/// segments. The host waits several times for lengths.
+const TEXT_COST: usize = 4;
 
 /// The number of batches that are loaded and decoded ahead on a device.
 const DEVICE_BATCHES_AHEAD: usize = 2;
@@ -172,25 +176,34 @@ impl Reader {
         let layouts = self.columns.iter().map(|column| Ok(footer.column(column.index)?.0));
         let layouts = layouts.collect::<Result<Vec<&Layout>>>()?;
         let max_rows = rows_of_fragment(n_rows, file_bytes);
-        let fragment = |rows: Range<u64>| {
-            let mut segments = BTreeSet::new();
-            for layout in &layouts {
-                for_each_needed_segment(layout, None, &rows, &mut |index| {
-                    segments.insert(index);
-                });
-            }
-            let bytes = segments.iter().filter_map(|index| self.file.segments.get(*index as usize));
-            Fragment {
-                token: Token { begin: rows.start, end: rows.end, n_rows, file_bytes }.write(),
-                n_rows: Some(rows.end - rows.start),
-                bytes: bytes.map(|segment| u64::from(segment.bytes)).sum(),
-                statistics: None,
-            }
-        };
         let parts = batches::cut(&[0..n_rows], max_rows, &batches::boundaries(&layouts));
         // A file without rows is one fragment, which contains its schema.
         let parts = if parts.is_empty() { vec![0..0] } else { parts };
-        Ok(parts.into_iter().map(fragment).collect())
+        let segments = |rows: &Range<u64>| {
+            let mut segments = BTreeSet::new();
+            for layout in &layouts {
+                for_each_needed_segment(layout, None, rows, &mut |index| {
+                    segments.insert(index);
+                });
+            }
+            segments
+        };
+        let segments = parts.iter().map(segments).collect::<Vec<_>>();
+        let mut n_uses: BTreeMap<u32, u64> = BTreeMap::new();
+        segments.iter().flatten().for_each(|index| *n_uses.entry(*index).or_default() += 1);
+        // The bytes of a segment that several fragments need are divided between them, so that the
+        // sum over all fragments is the size of the segments.
+        let bytes = |index: &u32| {
+            let segment = self.file.segments.get(*index as usize)?;
+            Some(u64::from(segment.bytes) / n_uses.get(index)?)
+        };
+        let fragment = |(rows, segments): (Range<u64>, &BTreeSet<u32>)| Fragment {
+            token: Token { begin: rows.start, end: rows.end, n_rows, file_bytes }.write(),
+            n_rows: Some(rows.end - rows.start),
+            bytes: segments.iter().filter_map(bytes).sum(),
+            statistics: None,
+        };
+        Ok(parts.into_iter().zip(&segments).map(fragment).collect())
     }
 
     fn next_batch(&mut self, call: &Call<'_>) -> Result<Option<DeviceBatch>> {
@@ -243,22 +256,27 @@ impl Reader {
         let Some(rows) = self.batches.next() else { return Ok(None) };
         let work = match &self.uploads {
             Some(uploads) => {
-                let mut jobs = Vec::with_capacity(self.columns.len());
+                let mut columns = Vec::with_capacity(self.columns.len());
                 for (i, column) in self.columns.iter().enumerate() {
-                    let pieces = self.pieces(column, &rows)?;
-                    let needed =
-                        |rows: Range<u64>| Ok((self.needed_segments(slice::from_ref(column), &rows)?, rows));
-                    let pieces = pieces.into_iter().map(needed).collect::<Result<Vec<_>>>()?;
-                    let longest = pieces.iter().map(|(needed, _)| needed.len()).max().unwrap_or(0);
-                    let job = |(needed, rows)| (i, self.device_job(column, &rows, needed, uploads));
-                    jobs.push((longest, pieces.into_iter().map(job).collect::<Vec<_>>()));
+                    let (_, field) = self.file.footer.column(column.index)?;
+                    let segment_cost = if is_text(field.data_type()) { TEXT_COST } else { 1 };
+                    let mut cost = 0;
+                    let pieces = self.pieces(column, &rows)?.into_iter().map(|rows| {
+                        let needed = self.needed_segments(slice::from_ref(column), &rows)?;
+                        cost += needed.len() * segment_cost;
+                        let load = self.load_job(needed, uploads);
+                        Ok(Piece { column: i, load, decode: self.decode_job(column, rows) })
+                    });
+                    let pieces = pieces.collect::<Result<Vec<_>>>()?;
+                    columns.push((cost, pieces));
                 }
-                // The jobs that take the longest begin first, so that no thread has to wait for
-                // them in the end. Most of the time is spent on the calls for each segment.
-                jobs.sort_by_key(|(longest, _)| Reverse(*longest));
-                let jobs = jobs.into_iter().flat_map(|(_, jobs)| jobs).collect();
+                // The columns that take the longest to decode are loaded first, so that little is
+                // left to do when the last column is loaded. Most of the time is spent on the calls
+                // for each segment.
+                columns.sort_by_key(|(cost, _)| Reverse(*cost));
+                let pieces = columns.into_iter().flat_map(|(_, pieces)| pieces).collect();
                 let settings = self.settings(call);
-                Work::Decoding(Columns::start(&self.context.tasks, &settings, &self.streams, jobs)?)
+                Work::Decoding(Columns::start_loads(&self.context.tasks, &settings, &self.streams, pieces)?)
             }
             None => self.start_loading(call, stream, &rows)?,
         };
@@ -275,21 +293,29 @@ impl Reader {
         Ok(batches::cut(slice::from_ref(rows), piece_rows, &boundaries))
     }
 
-    /// A job that loads the segments of a column and decodes the column. The loads of all columns
-    /// are on one stream, so that they overlap with the decoding of other columns.
-    fn device_job(
+    /// A job that loads segments. The loads of all columns are on one stream, so that they overlap
+    /// with the decoding of other columns.
+    fn load_job(
         &self,
-        column: &Column,
-        rows: &Range<u64>,
         needed: BTreeSet<u32>,
         uploads: &Stream,
-    ) -> impl FnOnce(&Call<'_>, &Stream) -> Result<DeviceArray> + Send + use<> {
+    ) -> impl FnOnce(&Call<'_>) -> Result<Segments> + Send + use<> {
         let (context, file, uploads) = (self.context.clone(), self.file.clone(), uploads.clone());
-        let (column, rows) = (column.clone(), rows.clone());
-        move |call: &Call<'_>, stream: &Stream| {
+        move |call: &Call<'_>| {
             let Context { memory, loader, .. } = &context;
             let source = (&file.source, &file.segments);
-            let segments = Segments::load(call, source, &needed, (memory, loader), &uploads)?;
+            Segments::load(call, source, &needed, (memory, loader), &uploads)
+        }
+    }
+
+    /// A job that decodes rows of a column.
+    fn decode_job(
+        &self,
+        column: &Column,
+        rows: Range<u64>,
+    ) -> impl FnOnce(&Call<'_>, &Stream, Segments) -> Result<DeviceArray> + Send + use<> {
+        let (context, file, column) = (self.context.clone(), self.file.clone(), column.clone());
+        move |call: &Call<'_>, stream: &Stream, segments: Segments| {
             Decoder { context, file, segments }.column(call, &column, &rows, stream)
         }
     }
@@ -352,9 +378,14 @@ impl Reader {
             move |call: &Call<'_>, stream: &Stream| decoder.column(call, &column, &rows, stream)
         };
         let jobs = self.columns.iter().map(job).enumerate().collect();
-        let columns = Columns::start(&self.context.tasks, &settings, slice::from_ref(stream), jobs)?;
+        let columns = Columns::start(&self.context.tasks, &settings, stream, jobs)?;
         columns.wait(stream, || call.check_cancelled().inspect_err(|_| cancel.cancel()))
     }
+}
+
+/// Whether the values have variable lengths.
+fn is_text(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8View | DataType::BinaryView)
 }
 
 /// The size of a device's memory in bytes; 0 if it is unknown.

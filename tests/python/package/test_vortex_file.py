@@ -214,12 +214,14 @@ def test_only_the_segments_of_needed_columns_rows_and_zones_are_read(session, nu
 
 def test_fragments_contain_each_row_once(session, tmp_path):
     random = np.random.default_rng(2).random((2, 3_000_000))
-    table = pa.table({"index": np.arange(3_000_000), "a": random[0], "b": random[1]})
+    # The values of `flag` are one chunk, which each fragment needs.
+    table = pa.table({"index": np.arange(3_000_000), "a": random[0], "b": random[1], "flag": random[0] < 0.5})
     path = tmp_path / "large.vortex"
     vortex_tables.write(table, path)
     scan = session.scan(path, columns=["index"])
     fragments = scan.fragments()
     assert len(fragments) > 1
+    assert sum(fragment.bytes for fragment in fragments) <= path.stat().st_size
     parts = [pickle.loads(pickle.dumps(fragment)).scan().to_table().to_pyarrow() for fragment in fragments]
     assert pa.concat_tables(parts)["index"].to_pylist() == list(range(3_000_000))
 
