@@ -14,6 +14,10 @@ use std::process::{Command, Output};
 
 pub use sample_trees::{sample_tree, scaled_tree, xor_tree};
 
+/// The seconds after which `crossdock verify` ends a case. Only a case that hangs takes so long,
+/// also under AddressSanitizer on a busy machine.
+pub const CASE_TIMEOUT_S: &str = "900";
+
 /// The folder with the built command and plugins: the parent of the test program's folder.
 pub fn built() -> PathBuf {
     let test = std::env::current_exe().unwrap();

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crossdock_tests::{assert_rejected, built, built_file, crossdock};
+use crossdock_tests::{CASE_TIMEOUT_S, assert_rejected, built, built_file, crossdock};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -74,7 +74,7 @@ fn both_plugins_of_the_page_pass_verify() {
     let numbers = folder.path().join("libcrossdock_numbers_plugin.so");
     std::fs::copy(built_file("libplugin_page.so"), &numbers).unwrap();
     for plugin in [folder.path().join("libcrossdock_lines_plugin.so"), numbers] {
-        let out = crossdock(&["verify", text(&plugin), "--timeout", "120"]);
+        let out = crossdock(&["verify", text(&plugin), "--timeout", CASE_TIMEOUT_S]);
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
     }
 }

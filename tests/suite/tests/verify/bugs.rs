@@ -9,6 +9,7 @@ use crossdock::Host;
 use crossdock_arrays::export_field;
 use crossdock_plugin_api::{EncodedArray, LogicalType, NodeParts};
 use crossdock_test_support::{replay, sample};
+use crossdock_tests::CASE_TIMEOUT_S;
 
 use crate::injected_bugs::{INJECTED_BUGS, InjectedBug};
 use crate::objects::Objects;
@@ -81,7 +82,7 @@ fn difference(
 ) -> Option<String> {
     let plugin = objects.plugin(Some(bug));
     // A case that must time out waits only 20 s, which is enough for a busy machine.
-    let seconds = if outcome == "timed out" { "20" } else { "120" };
+    let seconds = if outcome == "timed out" { "20" } else { CASE_TIMEOUT_S };
     let device = if case == ON_CUDA { "cuda:0" } else { "cpu" };
     let mut arguments = vec!["--device", device, "--jobs", "2", "--timeout", seconds];
     if cases == Cases::Own {
@@ -105,7 +106,7 @@ fn plugin_without_bugs_passes_every_case() {
     let folder = tempfile::tempdir().unwrap();
     let samples = samples(folder.path());
     let plugin = Objects::compile(folder.path()).plugin(None);
-    let mut arguments = vec!["--device", "cpu", "--device", "untouchable", "--timeout", "120"];
+    let mut arguments = vec!["--device", "cpu", "--device", "untouchable", "--timeout", CASE_TIMEOUT_S];
     let has_cuda = has_cuda("plugin_without_bugs_passes_every_case, on cuda:0");
     if has_cuda {
         arguments.extend(["--device", "cuda:0"]);
@@ -132,7 +133,7 @@ fn batches_are_on_the_device_that_their_receiver_accepts() {
     devices.extend(has_cuda(test).then_some("cuda:0"));
     for variant in ["IMPORTS_ANYWHERE", "EXPORTS_ANYWHERE"] {
         let plugin = objects.plugin(Some(variant));
-        let mut arguments = vec!["--timeout", "120"];
+        let mut arguments = vec!["--timeout", CASE_TIMEOUT_S];
         arguments.extend(devices.iter().flat_map(|device| ["--device", device]));
         let (out, report) = verify(&plugin, &arguments);
         assert_eq!((bad_cases(&report), out.status.code()), (Vec::new(), Some(0)), "{variant}: {report}");

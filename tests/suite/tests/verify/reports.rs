@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crossdock_tests::{built_file, command, crossdock};
+use crossdock_tests::{CASE_TIMEOUT_S, built_file, command, crossdock};
 use serde_json::Value;
 
 use crate::bad_cases;
@@ -12,7 +12,8 @@ use crate::objects::Objects;
 fn reported_command_replays_the_failure() {
     let folder = tempfile::tempdir().unwrap();
     let plugin = Objects::compile(folder.path()).plugin(Some("NULL_DROPPED"));
-    let (_, report) = crate::verify(&plugin, &["--device", "cpu", "--seed", "7", "--timeout", "120"]);
+    let (_, report) =
+        crate::verify(&plugin, &["--device", "cpu", "--seed", "7", "--timeout", CASE_TIMEOUT_S]);
     let failed = report["cases"].as_array().unwrap().iter().find(|case| case["outcome"] == "failed").unwrap();
     assert_eq!(failed["name"], "importer.values");
     let replay = failed["replay"].as_str().unwrap().strip_prefix("crossdock ").unwrap();
@@ -92,7 +93,7 @@ fn plugin_parts_that_no_case_ran_are_reported_and_fail_a_strict_run() {
     let junit = folder.path().join("report.xml");
     let plugin = plugin.to_str().unwrap();
     let run = |arguments: &[&str]| {
-        let basic = ["verify", plugin, "--device", "cpu", "--seeds", "1", "--timeout", "120"];
+        let basic = ["verify", plugin, "--device", "cpu", "--seeds", "1", "--timeout", CASE_TIMEOUT_S];
         let out = command(&[&basic, arguments].concat()).arg("--junit").arg(&junit).output().unwrap();
         let xml = std::fs::read_to_string(&junit).unwrap();
         (out.status.code(), String::from_utf8(out.stdout).unwrap(), xml)
@@ -139,7 +140,7 @@ fn case_without_input_is_skipped() {
     let folder = tempfile::tempdir().unwrap();
     let plugin = Objects::compile(folder.path()).plugin(Some("DECODES_ALONE"));
     // Without a sample, `verify` has no array to decode, so it skips the case.
-    let (out, report) = crate::verify(&plugin, &["--timeout", "120"]);
+    let (out, report) = crate::verify(&plugin, &["--timeout", CASE_TIMEOUT_S]);
     assert_eq!((bad_cases(&report), out.status.code()), (Vec::new(), Some(0)));
     let cases = report["cases"].as_array().unwrap().iter();
     let passed = cases.filter(|case| case["outcome"] == "passed").map(|case| case["name"].as_str().unwrap());

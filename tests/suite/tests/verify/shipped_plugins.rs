@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use crossdock_tests::{built_file, csv_plugin, example_plugin, sample_tree, scaled_tree, xor_tree};
+use crossdock_tests::{
+    CASE_TIMEOUT_S, built_file, csv_plugin, example_plugin, sample_tree, scaled_tree, xor_tree,
+};
 
 use crate::{bad_cases, has_cuda, passed, passed_on, verify};
 
@@ -19,7 +21,7 @@ fn assert_passes(plugin: &Path) {
 fn assert_passes_with(plugin: &Path, arguments: &[&str], on_devices: &[&str], required: &[&str]) {
     let has_cuda = has_cuda(&format!("{} on cuda:0", plugin.display()));
     for devices in [&[][..], &["--device", "untouchable"]] {
-        let (out, report) = verify(plugin, &[&["--timeout", "120"], arguments, devices].concat());
+        let (out, report) = verify(plugin, &[&["--timeout", CASE_TIMEOUT_S], arguments, devices].concat());
         if has_cuda && devices.is_empty() {
             let (on_cuda, on_cpu) = (passed_on(&report, "cuda:0"), passed_on(&report, "cpu"));
             let missing: Vec<_> = on_cpu.iter().filter(|name| !on_cuda.contains(name)).collect();

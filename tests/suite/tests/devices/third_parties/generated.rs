@@ -13,7 +13,7 @@ use crossdock::Table;
 use crossdock_plugin_api::Device;
 use crossdock_test_support::devices;
 use crossdock_tests::tree::Node;
-use crossdock_tests::{assert_rejected, built_file, cargo, command, crossdock};
+use crossdock_tests::{CASE_TIMEOUT_S, assert_rejected, built_file, cargo, command, crossdock};
 
 use crate::third_parties::trees::{decoded, host, session};
 
@@ -116,7 +116,7 @@ fn text(path: &Path) -> &str {
 /// Verifies a plugin with and without the sample of its project. With the sample, every part must
 /// be exercised.
 fn assert_passes_verify(plugin: &Path, sample: &Path) {
-    let basic = ["verify", text(plugin), "--timeout", "120", "--seeds", "1", "--strict"];
+    let basic = ["verify", text(plugin), "--timeout", CASE_TIMEOUT_S, "--seeds", "1", "--strict"];
     assert_success(&crossdock(&[&basic[..], &["--sample", text(sample)]].concat()));
     // Without a sample, the report lists what was not exercised.
     let out = crossdock(&[&basic[..], &["--device", "cpu"]].concat());
