@@ -14,11 +14,9 @@
 //! - `csv`, `ndjson`: the formats; `values`: values in both.
 //! - `reader`: parses chunks on several threads; `writer`: formats batches on several threads.
 //! - `output`: compresses text.
-//! - `exchange`: passes batches to and from the host.
 
 mod chunks;
 mod csv;
-mod exchange;
 mod input;
 mod lines;
 mod ndjson;

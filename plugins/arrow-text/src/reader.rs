@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 use crossdock_arrays::{Projection, export_schema, import_schema_ref};
+use crossdock_arrow::to_host;
 use crossdock_plugin_api::{
     BatchStream, Call, Error, Honoured, Owned, ReadRequest, Result, Source, TaskGroup, Tasks, abi,
 };
 
 use crate::chunks::{Chunk, Chunks, RecordEnds, Sizes};
 use crate::csv::MAX_BYTES;
-use crate::exchange;
 use crate::input::Text;
 use crate::options::{Compression, InferRows};
 
@@ -263,7 +263,7 @@ impl BatchStream for Reader {
         call.check_cancelled()?;
         loop {
             if let Some(batch) = self.ready.pop_front() {
-                return Ok(Some(exchange::to_host(batch)));
+                return Ok(Some(to_host(batch)));
             }
             if self.has_all_rows() {
                 self.pending.clear();

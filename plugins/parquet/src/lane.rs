@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use arrow_array::ffi::FFI_ArrowArray;
 use arrow_array::{Array, ArrayRef, RecordBatch};
-use arrow_schema::{DataType, Field};
-use crossdock_arrays::{DeviceArray, import_array};
+use arrow_schema::DataType;
+use crossdock_arrays::DeviceArray;
+use crossdock_arrow::to_device_array;
 use crossdock_memory::{Memory, Stream};
-use crossdock_plugin_api::{Device, Error, Owned, Result, abi, intersection};
+use crossdock_plugin_api::{Error, Result, intersection};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowGroups, RowSelection};
 use parquet::basic::Type as Physical;
 use parquet::column::page::{Page, PageIterator, PageReader};
@@ -158,7 +158,7 @@ impl Lane {
         };
         self.reader = Some(reader);
         let array = self.array_of(batch, n)?;
-        import(&array, &self.column.field, memory)
+        to_device_array(&array, &self.column.field, memory)
     }
 
     /// Decodes all rows on a device. The result is `None` if the crate must decode them.
@@ -285,21 +285,6 @@ pub fn value_bytes(physical: Physical, type_length: i32) -> u64 {
 /// Whether decoding copies each value of a dictionary as often as it occurs.
 pub fn copies_values(data_type: &DataType) -> bool {
     !matches!(data_type, DataType::Dictionary(..) | DataType::Utf8View | DataType::BinaryView)
-}
-
-/// Passes an array of the crate to the host, without a copy.
-pub fn import(array: &ArrayRef, field: &Field, memory: &Memory) -> Result<DeviceArray> {
-    let raw = std::mem::ManuallyDrop::new(FFI_ArrowArray::new(&array.to_data()));
-    // SAFETY: both types declare Arrow's C struct. `raw` is not dropped, so the copy is the only
-    // owner of the array.
-    let raw = unsafe {
-        let raw = std::ptr::from_ref::<FFI_ArrowArray>(&raw).cast::<abi::ArrowArray>();
-        Owned::new(std::ptr::read(raw))
-    };
-    let mut array = import_array(raw, field, memory)?;
-    // The host counts only buffers of a known size against the budget.
-    array.resolve_sizes(&memory.default_stream(Device::CPU)?)?;
-    Ok(array)
 }
 
 /// A column chunk.

@@ -10,13 +10,13 @@ use arrow_array::{
 use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, UnionFields};
 use crossdock_arrays::{DeviceBatch, export_batch};
+use crossdock_arrow::to_device_array;
 use crossdock_memory::Memory;
 use crossdock_plugin_api::{Device, Error, Owned, Result, abi};
 
 use crate::columns::flat_leaves;
 use crate::error::text_of;
 use crate::footer::Footer;
-use crate::lane::import;
 use crate::prune::{Bound, bounds};
 
 /// A value of the union.
@@ -71,7 +71,7 @@ pub fn of_row_group(footer: &Footer, index: usize, memory: &Memory) -> Result<Ow
         |(array, name): (&ArrayRef, &str)| Field::new(name, array.data_type().clone(), name == "column");
     let fields: Vec<FieldRef> =
         columns.iter().zip(["column", "statistics"]).map(field).map(Arc::new).collect();
-    let arrays = columns.iter().zip(&fields).map(|(array, field)| import(array, field, memory));
+    let arrays = columns.iter().zip(&fields).map(|(array, field)| to_device_array(array, field, memory));
     let arrays = arrays.collect::<Result<_>>()?;
     let batch = DeviceBatch::try_new(Arc::new(Schema::new(fields)), entries.len(), arrays)?;
     export_batch(&batch, true, &memory.default_stream(Device::CPU)?)

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow_array::ffi::{FFI_ArrowArray, from_ffi_and_data_type};
-use arrow_array::{ArrayRef, StructArray};
-use arrow_schema::{DataType, FieldRef, Schema, SchemaRef};
-use crossdock_arrays::{DeviceBatch, Level, call_stream, export_batch_to_external, import_batch, validate};
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_schema::{FieldRef, Schema, SchemaRef};
+use crossdock_arrays::{call_stream, import_batch};
+use crossdock_arrow::from_host;
 use crossdock_memory::{BufferMut, Memory, Stream};
 use crossdock_plugin_api::{
     BatchWriter, Call, Capsule, Device, Error, Host, Owned, Result, Sink, Tasks, abi,
@@ -36,8 +36,6 @@ pub struct Writer {
     factory: ArrowRowGroupWriterFactory,
     sink_error: SinkError,
     schema: SchemaRef,
-    /// The type of a batch: a struct of the columns.
-    data_type: DataType,
     group: Option<Group>,
     n_groups: usize,
     group_rows: usize,
@@ -127,7 +125,6 @@ impl Writer {
             file,
             factory,
             sink_error,
-            data_type: DataType::Struct(schema.fields().clone()),
             schema,
             group: None,
             n_groups: 0,
@@ -197,13 +194,14 @@ impl Writer {
         results.iter_mut().map(|result| result.take().ok_or_else(missing)).collect()
     }
 
-    fn write_part(&mut self, call: &Call<'_>, part: &DeviceBatch, stream: &Stream) -> Result<()> {
+    /// Writes rows whose buffers have `bytes` bytes.
+    fn write_part(&mut self, call: &Call<'_>, part: RecordBatch, bytes: u64, stream: &Stream) -> Result<()> {
         let kept = self.memory_bytes();
-        self.reserve(kept.saturating_add(part.buffer_bytes().saturating_mul(COPIES)), stream)?;
-        let columns = writing(|| arrays(part, &self.data_type, stream))?;
-        self.group()?.n_rows += part.len();
+        self.reserve(kept.saturating_add(bytes.saturating_mul(COPIES)), stream)?;
+        self.group()?.n_rows += part.num_rows();
         self.for_columns(call, move |i, column| {
-            let array = columns.get(i).ok_or_else(|| Error::internal(format!("there is no column {i}")))?;
+            let missing = || Error::internal(format!("there is no column {i}"));
+            let array = part.columns().get(i).ok_or_else(missing)?;
             column.write(array)
         })?;
         Ok(())
@@ -247,22 +245,6 @@ impl Writer {
     }
 }
 
-/// The columns of a batch in host memory whose contents were validated. They refer to the buffers
-/// of the batch.
-fn arrays(batch: &DeviceBatch, data_type: &DataType, stream: &Stream) -> Result<Vec<ArrayRef>> {
-    let mut raw = export_batch_to_external(batch, false, stream)?.into_raw();
-    // SAFETY: `into_raw` passed the ownership of the array and of the schema. The owner of the
-    // schema is dropped here. `from_raw` moves the array, and marks the source as released.
-    let array = unsafe {
-        drop(Owned::<abi::ArrowSchema>::take(&mut raw.schema));
-        FFI_ArrowArray::from_raw((&raw mut raw.array.array).cast())
-    };
-    // SAFETY: the array was exported from a batch with the columns of `data_type`.
-    let data = unsafe { from_ffi_and_data_type(array, data_type.clone()) };
-    let data = data.map_err(|error| Error::internal(format!("cannot import the batch: {error}")))?;
-    Ok(StructArray::from(data).columns().to_vec())
-}
-
 /// An error of the file's writer, which may be one of the sink.
 fn of_file(error: &ParquetError, sink_error: &SinkError) -> Error {
     sink_error.take().unwrap_or_else(|| Error::unsupported(text_of(error)))
@@ -281,14 +263,14 @@ impl BatchWriter for Writer {
         }
         let stream = call_stream(&self.memory, call, Device::CPU)?;
         batch.resolve_sizes(&stream)?;
-        // The crate relies on the contents of buffers without checks.
-        validate(&batch, Level::Full, &stream)?;
+        let rows = from_host(&batch, &self.schema, &stream)?;
         let mut begin = 0;
         while begin < batch.len() {
             let left = self.group_rows - self.group.as_ref().map_or(0, |group| group.n_rows);
-            let part = batch.slice(begin, left.min(batch.len() - begin).min(PART_ROWS))?;
-            self.write_part(call, &part, &stream)?;
-            begin += part.len();
+            let n_rows = left.min(batch.len() - begin).min(PART_ROWS);
+            let bytes = batch.slice(begin, n_rows)?.buffer_bytes();
+            self.write_part(call, rows.slice(begin, n_rows), bytes, &stream)?;
+            begin += n_rows;
             let n_rows = self.group.as_ref().map_or(0, |group| group.n_rows);
             if n_rows >= self.group_rows || self.memory_bytes() > self.group_bytes {
                 self.end_group(call)?;

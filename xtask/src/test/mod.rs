@@ -1,6 +1,7 @@
 //! `cargo xtask test`: runs all steps, and prints the totals.
 
 mod asan;
+mod avro;
 mod counts;
 mod deny;
 mod engines;

@@ -1,7 +1,7 @@
 //! Runs the tests in Python, in a virtual environment.
 
 use super::counts::Counts;
-use super::{Outcome, Run, engines, object_store, parquet, stream, vortex_writer};
+use super::{Outcome, Run, avro, engines, object_store, parquet, stream, vortex_writer};
 use crate::cargo::{Workspace, run as run_command};
 use crate::sim_cuda::lay_out;
 use anyhow::{Context, Result, bail};
@@ -80,7 +80,8 @@ pub(super) fn run(run: &Run<'_>) -> Result<Outcome> {
         }
         all = all.and(check(program("mypy.stubtest").arg("crossdock").current_dir(&layout)));
     }
-    let separate = [object_store::PLUGIN, vortex_writer::PLUGIN, parquet::PLUGIN].map(|plugin| plugin.tests);
+    let separate = [object_store::PLUGIN, vortex_writer::PLUGIN, parquet::PLUGIN, avro::PLUGIN]
+        .map(|plugin| plugin.tests);
     let elsewhere = ON_CUDA.into_iter().chain([PACKAGE, engines::TESTS]).chain(separate);
     let elsewhere = elsewhere.map(|file| format!("--ignore={file}"));
     let mut parts = [

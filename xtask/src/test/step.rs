@@ -39,6 +39,8 @@ pub enum Step {
     VortexWriter,
     /// The plugin parquet, compared with pyarrow and Polars
     Parquet,
+    /// The example of a plugin around a crate of arrow-rs, compared with Polars
+    Avro,
     /// Ray and Dask, which pass tables between their processes, and the crate for DataFusion
     Engines,
     /// A build of the wheel, which is installed in an empty environment and run
@@ -64,9 +66,12 @@ impl Step {
     pub fn needs(self) -> &'static [Self] {
         match self {
             Self::Rust | Self::SimCuda | Self::Skew => &[Self::Build],
-            Self::Python | Self::ObjectStore | Self::VortexWriter | Self::Parquet | Self::Engines => {
-                &[Self::Build, Self::Venv]
-            }
+            Self::Python
+            | Self::ObjectStore
+            | Self::VortexWriter
+            | Self::Parquet
+            | Self::Avro
+            | Self::Engines => &[Self::Build, Self::Venv],
             Self::Wheel | Self::Asan => &[Self::Venv],
             _ => &[],
         }
@@ -101,6 +106,7 @@ impl Step {
             Self::ObjectStore => Some("target/object-store"),
             Self::VortexWriter => Some("target/vortex-writer"),
             Self::Parquet => Some("target/parquet"),
+            Self::Avro => Some("target/avro"),
             Self::Engines => Some("target/datafusion"),
             _ => None,
         }
@@ -126,6 +132,7 @@ impl Step {
             Self::ObjectStore => (10, 300),
             Self::VortexWriter => (10, 900),
             Self::Parquet => (10, 600),
+            Self::Avro => (10, 300),
             Self::Engines => (10, 1200),
             Self::Wheel => (80, 80),
             Self::Fuzz => (420, 420),

@@ -2,8 +2,8 @@
 
 use super::step::Step;
 use super::{
-    Outcome, Run, asan, deny, engines, fuzz, mutants, object_store, parquet, python, rust, sim_cuda, skew,
-    stream, vortex_writer,
+    Outcome, Run, asan, avro, deny, engines, fuzz, mutants, object_store, parquet, python, rust, sim_cuda,
+    skew, stream, vortex_writer,
 };
 use crate::cargo::cargo;
 use crate::kernels;
@@ -67,6 +67,10 @@ pub fn run(step: Step, run: &Run<'_>) -> Result<Outcome> {
             "the plugin parquet has many dependencies, and is tested with --all".to_owned(),
         )),
         Step::Parquet => parquet::run(run),
+        Step::Avro if run.tier.is_short() => Ok(Outcome::Skipped(
+            "the example avro has many dependencies, and is tested with --all".to_owned(),
+        )),
+        Step::Avro => avro::run(run),
         Step::Engines if run.tier.is_short() => Ok(Outcome::Skipped(
             "DataFusion, Ray and Dask have many dependencies, and are tested with --all".to_owned(),
         )),

@@ -14,6 +14,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("arrays", &["plugin-api", "memory/client", "kernels"]),
     ("arrays/vortex", &["plugin-api", "arrays"]),
     ("arrays/parts", &["plugin-api", "memory/client", "arrays"]),
+    ("arrow", &["plugin-api", "memory/client", "arrays"]),
     ("isolation", &["plugin-api", "memory/client", "arrays", "arrays/parts", "memory/backend"]),
     (
         "host",
@@ -40,7 +41,8 @@ const LAYERS: &[(&str, &[&str])] = &[
 
 /// The folders whose crates the library of a plugin may use. A plugin must never use the host,
 /// another plugin, or the crates that own memory or kernels.
-const PLUGIN_LIBRARY: &[&str] = &["plugin-api", "memory/client", "kernels", "arrays", "arrays/vortex"];
+const PLUGIN_LIBRARY: &[&str] =
+    &["plugin-api", "memory/client", "kernels", "arrays", "arrays/vortex", "arrow"];
 
 /// Crates that plugins may use only through interfaces of the host.
 const OWNERS: &[&str] = &["memory/backend", "kernels/library"];
