@@ -44,12 +44,16 @@ fn exported(array: &dyn Array) -> abi::ArrowArray {
 
 /// Converts a batch in host memory to a record batch that refers to the buffers of the batch.
 /// Validates the contents of the buffers first, because arrow-rs relies on them. The types of
-/// `schema` have the layouts of the batch's types; otherwise they are equal.
+/// `schema` are those of the batch, except for the time zones of timestamps.
 ///
 /// # Errors
 /// Bad data if the contents are invalid or a column that is not nullable contains nulls, internal
 /// if arrow-rs rejects the batch.
 pub fn from_host(batch: &DeviceBatch, schema: &SchemaRef, stream: &Stream) -> Result<RecordBatch> {
+    let (expected, actual) = (batch.schema().fields(), schema.fields());
+    if expected.len() != actual.len() || !expected.iter().zip(actual).all(|(a, b)| has_layout(a, b)) {
+        return Err(Error::internal("the types of the schema are not those of the batch"));
+    }
     let mut batch = batch.clone();
     batch.resolve_sizes(stream)?;
     check_nullability(&batch, stream)?;
@@ -62,11 +66,78 @@ pub fn from_host(batch: &DeviceBatch, schema: &SchemaRef, stream: &Stream) -> Re
         drop(Owned::<abi::ArrowSchema>::take(&mut raw.schema));
         FFI_ArrowArray::from_raw((&raw mut raw.array.array).cast())
     };
-    // SAFETY: the array was exported from a batch whose columns have the layouts of the types of
-    // `schema`, and its contents were validated.
+    // SAFETY: `has_layout` checked that the columns of the batch, from which the array was
+    // exported, have the layouts of the types of `schema`. Their contents were validated.
     let data = unsafe { from_ffi_and_data_type(array, DataType::Struct(schema.fields().clone())) };
     let failed = |error| Error::internal(format!("cannot import the batch: {error}"));
     let columns = StructArray::from(data.map_err(failed)?).into_parts().1;
     let options = RecordBatchOptions::new().with_row_count(Some(len));
     RecordBatch::try_new_with_options(schema.clone(), columns, &options).map_err(failed)
+}
+
+/// Whether the values of two fields have the same layout: their types are equal except for the time
+/// zones of timestamps.
+fn has_layout(a: &Field, b: &Field) -> bool {
+    a.is_nullable() == b.is_nullable() && has_type_layout(a.data_type(), b.data_type())
+}
+
+fn has_type_layout(a: &DataType, b: &DataType) -> bool {
+    use DataType::{
+        Dictionary, FixedSizeList, LargeList, LargeListView, List, ListView, Map, Struct, Timestamp,
+    };
+    match (a, b) {
+        (Timestamp(a, _), Timestamp(b, _)) => a == b,
+        (Struct(a), Struct(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| has_layout(a, b)),
+        (List(a), List(b))
+        | (LargeList(a), LargeList(b))
+        | (ListView(a), ListView(b))
+        | (LargeListView(a), LargeListView(b)) => has_layout(a, b),
+        (FixedSizeList(a, m), FixedSizeList(b, n)) => m == n && has_layout(a, b),
+        (Map(a, s), Map(b, t)) => s == t && has_layout(a, b),
+        (Dictionary(k, a), Dictionary(l, b)) => k == l && has_type_layout(a, b),
+        _ => a == b,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::Int64Array;
+    use arrow_schema::{Schema, TimeUnit};
+    use crossdock_arrays::import_batch;
+    use crossdock_test_support::TestHost;
+
+    use super::*;
+
+    #[test]
+    fn batch_is_only_converted_to_types_with_its_layout() {
+        let host = TestHost::new();
+        let column: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
+        let batch = RecordBatch::try_from_iter([("a", column)]).unwrap();
+        let schema = batch.schema();
+        let imported = import_batch(to_host(batch.clone()), &schema, &host.memory()).unwrap();
+        let stream = host.stream(Device::CPU);
+        assert_eq!(from_host(&imported, &schema, &stream).unwrap(), batch);
+        let nullable = schema.field(0).is_nullable();
+        for other in [DataType::Decimal256(50, 2), DataType::Int32, DataType::Utf8] {
+            let other = Arc::new(Schema::new(vec![Field::new("a", other, nullable)]));
+            let error = from_host(&imported, &other, &stream).unwrap_err();
+            assert_eq!(error.message(), "the types of the schema are not those of the batch");
+        }
+        let empty = Arc::new(Schema::empty());
+        assert!(from_host(&imported, &empty, &stream).is_err());
+    }
+
+    #[test]
+    fn time_zones_do_not_change_the_layout() {
+        let field = |zone: Option<&str>| {
+            let timestamp = DataType::Timestamp(TimeUnit::Second, zone.map(Into::into));
+            let list = DataType::List(Arc::new(Field::new("item", timestamp, true)));
+            Field::new("a", DataType::Struct(vec![Field::new("b", list, true)].into()), true)
+        };
+        assert!(has_layout(&field(Some("+00:00")), &field(Some("Europe/Berlin"))));
+        assert!(has_layout(&field(None), &field(Some("Europe/Berlin"))));
+        assert!(!has_layout(&field(None), &Field::new("a", DataType::Int64, true)));
+    }
 }

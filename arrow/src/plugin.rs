@@ -185,7 +185,7 @@ impl<F: ArrowFormat> Exporter for ArrowPlugin<F> {
     fn plan(
         &self,
         _: &Call<'_>,
-        _: &str,
+        format: &str,
         schema: &abi::ArrowSchema,
         _: Device,
         _: &Options,
@@ -195,7 +195,7 @@ impl<F: ArrowFormat> Exporter for ArrowPlugin<F> {
         let plan = |field: &FieldRef| {
             let (verdict, reason) = match self.format.problem(field) {
                 Some(why) => (Verdict::Unsupported, why),
-                None => (Verdict::Converted, format!("written as {}", self.format.format().name)),
+                None => (Verdict::Converted, format!("written as {format}")),
             };
             ColumnPlan { name: field.name().clone(), verdict, to: Device::CPU, reason }
         };
