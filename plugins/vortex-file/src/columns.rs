@@ -142,13 +142,13 @@ impl Columns {
     where
         F: FnOnce(&Call<'_>, &Stream) -> Result<DeviceArray> + Send + 'static,
     {
-        let work = Work::new(jobs.iter().map(|(column, _)| *column));
+        let columns = Self(Work::new(jobs.iter().map(|(column, _)| *column)));
         let task = |(i, (_, job)): (usize, (usize, F))| {
-            let (settings, stream, work) = (settings.clone(), stream.clone(), work.clone());
+            let (settings, stream, work) = (settings.clone(), stream.clone(), columns.0.clone());
             move || on_stream(settings, &stream, job).map(|array| work.set(i, array))
         };
-        work.add(tasks.start(jobs.into_iter().enumerate().map(task))?);
-        Ok(Self(work))
+        columns.0.add(tasks.start(jobs.into_iter().enumerate().map(task))?);
+        Ok(columns)
     }
 
     /// Starts to load pieces of columns, in this order, and to decode each of them when it is
@@ -165,19 +165,20 @@ impl Columns {
         L: FnOnce(&Call<'_>) -> Result<T> + Send + 'static,
         D: FnOnce(&Call<'_>, &Stream, T) -> Result<DeviceArray> + Send + 'static,
     {
-        let work = Work::new(pieces.iter().map(|piece| piece.column));
+        // If not all lanes can be started, dropping `columns` ends the tasks of those that were.
+        let columns = Self(Work::new(pieces.iter().map(|piece| piece.column)));
         let n_lanes = pieces.len().min(CONCURRENT_LOADS);
         let pieces = pieces.into_iter().zip(streams.iter().cloned().cycle());
         let wait = |(number, (piece, stream))| Waiting { number, piece, stream };
         let waiting = pieces.enumerate().map(wait).collect();
         let waiting = Arc::new(Mutex::new(waiting));
         let lane = |_| {
-            let (waiting, work) = (waiting.clone(), work.clone());
+            let (waiting, work) = (waiting.clone(), columns.0.clone());
             let lane = Lane { waiting, work, tasks: tasks.clone(), settings: settings.clone() };
             move || lane.run()
         };
-        work.add(tasks.start((0..n_lanes).map(lane))?);
-        Ok(Self(work))
+        columns.0.add(tasks.start((0..n_lanes).map(lane))?);
+        Ok(columns)
     }
 
     /// Waits for the columns, and concatenates their pieces on `stream`. Calls `check` regularly.
