@@ -9,13 +9,26 @@ use std::path::{Path, PathBuf};
 
 const LIBRARY: &str = "libcrossdock.so";
 const ABI_HEADER: &str = "plugin-api/include/crossdock.h";
-const HEADERS: [&str; 2] = ["plugin-api/include/crossdock.h", "capi/include/crossdock-host.h"];
-const PKG_CONFIG: &str = "capi/crossdock.pc.in";
+const HEADERS: [&str; 6] = [
+    ABI_HEADER,
+    "plugin-api/include/crossdock.hpp",
+    "plugin-api/include/crossdock-plugin.hpp",
+    "capi/include/crossdock-host.h",
+    "capi/include/crossdock-host.hpp",
+    "capi/include/crossdock-settings.hpp",
+];
+/// Templates, and the files that are written from them.
+const TEMPLATES: [(&str, &str); 3] = [
+    ("capi/crossdock.pc.in", "lib/pkgconfig/crossdock.pc"),
+    ("capi/crossdock-config.cmake.in", "lib/cmake/crossdock/crossdock-config.cmake"),
+    ("capi/crossdock-config-version.cmake.in", "lib/cmake/crossdock/crossdock-config-version.cmake"),
+];
 
 /// Options of `cargo xtask capi`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// The target folder for lib/, include/, lib/pkgconfig/ and lib/crossdock/plugins/
+    /// The target folder for include/, lib/, lib/crossdock/plugins/, and the files for pkg-config
+    /// and CMake
     #[arg(long, value_name = "DIR")]
     prefix: PathBuf,
     /// Install the libraries from this folder, instead of building them in the release profile
@@ -57,8 +70,8 @@ fn lay_out(root: &Path, built: &Path, prefix: &Path, plugins: &[&String]) -> Res
     let file = format!("{LIBRARY}.{}", version());
     let header = fs::read_to_string(root.join(ABI_HEADER)).context(ABI_HEADER)?;
     let major = header.lines().find_map(|line| line.strip_prefix("#define CROSSDOCK_ABI_MAJOR "));
-    let soname =
-        format!("{LIBRARY}.{}", major.with_context(|| format!("{ABI_HEADER}: no CROSSDOCK_ABI_MAJOR"))?);
+    let major = major.with_context(|| format!("{ABI_HEADER}: no CROSSDOCK_ABI_MAJOR"))?;
+    let soname = format!("{LIBRARY}.{major}");
     install(&built.join(LIBRARY), &lib.join(&file))?;
     link(&file, &lib.join(&soname))?;
     link(&soname, &lib.join(LIBRARY))?;
@@ -66,9 +79,13 @@ fn lay_out(root: &Path, built: &Path, prefix: &Path, plugins: &[&String]) -> Res
         let header = root.join(header);
         install(&header, &include.join(header.file_name().unwrap_or_default()))?;
     }
-    let template = fs::read_to_string(root.join(PKG_CONFIG)).context(PKG_CONFIG)?;
-    let text = template.replace("@PREFIX@", &prefix.display().to_string()).replace("@VERSION@", version());
-    fs::write(folder("lib/pkgconfig")?.join("crossdock.pc"), text)?;
+    for (template, file) in TEMPLATES {
+        let text = fs::read_to_string(root.join(template)).context(template)?;
+        let path = prefix.join(file);
+        fs::create_dir_all(path.parent().unwrap_or(prefix))?;
+        let text = text.replace("@VERSION@", version()).replace("@MAJOR@", major);
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
     let to = folder("lib/crossdock/plugins")?;
     for plugin in plugins {
         let name = format!("lib{plugin}.so");

@@ -1,5 +1,6 @@
-//! Builds and runs `examples/c-host` with the prefix that `cargo xtask capi` installs, and compares
-//! its output with its input. Also builds and runs the example of the README.
+//! Builds and runs `examples/c-host` and `examples/cpp-host` with the prefix that `cargo xtask
+//! capi` installs, and compares their output with their input. Also builds and runs the examples of
+//! the README.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +11,7 @@ use crossdock::discovery::Search;
 use crossdock::source::Input;
 use crossdock_arrays::{DeviceBatch, first_difference};
 
-use crate::support::{built_file, cc, is_installed, root, run, sample, skipped};
+use crate::support::{built_file, cc, cxx_with, is_installed, root, run, sample, skipped};
 
 /// The prefix that `cargo xtask capi` installs.
 fn prefix() -> &'static Path {
@@ -25,26 +26,30 @@ fn prefix() -> &'static Path {
     folder.path()
 }
 
-/// Returns the folder of the built example, or `None` if a tool to build it is missing.
-fn built_example() -> Option<&'static Path> {
-    static BUILT: OnceLock<tempfile::TempDir> = OnceLock::new();
-    for program in ["make", "pkg-config"] {
-        if !is_installed(program) {
-            skipped("examples/c-host", &format!("no {program}"));
+/// Builds an example in a new folder. If a tool to build it is missing, reports that the example is
+/// skipped and returns `None`.
+fn build(example: &str, source: &str, tools: &[&str]) -> Option<tempfile::TempDir> {
+    for tool in tools {
+        if !is_installed(tool) {
+            skipped(example, &format!("no {tool}"));
             return None;
         }
     }
-    let folder = BUILT.get_or_init(|| {
-        let folder = tempfile::tempdir().unwrap();
-        for file in ["main.c", "Makefile"] {
-            std::fs::copy(root().join("examples/c-host").join(file), folder.path().join(file)).unwrap();
-        }
-        let mut make = Command::new("make");
-        make.current_dir(folder.path()).env("PKG_CONFIG_PATH", prefix().join("lib/pkgconfig"));
-        run(&mut make);
-        folder
-    });
-    Some(folder.path())
+    let folder = tempfile::tempdir().unwrap();
+    for file in [source, "Makefile"] {
+        std::fs::copy(root().join(example).join(file), folder.path().join(file)).unwrap();
+    }
+    let mut make = Command::new("make");
+    make.current_dir(folder.path()).env("PKG_CONFIG_PATH", prefix().join("lib/pkgconfig"));
+    run(&mut make);
+    Some(folder)
+}
+
+/// Returns the folder of the built example in C, or `None` if a tool to build it is missing.
+fn built_example() -> Option<&'static Path> {
+    static BUILT: OnceLock<Option<tempfile::TempDir>> = OnceLock::new();
+    let folder = BUILT.get_or_init(|| build("examples/c-host", "main.c", &["make", "pkg-config"]));
+    folder.as_ref().map(tempfile::TempDir::path)
 }
 
 /// Removes environment variables that name libraries or plugins.
@@ -108,18 +113,50 @@ fn example_reports_errors_and_leaves_no_file() {
 }
 
 #[test]
-fn readme_example_counts_rows() {
+fn cpp_example_copies_the_rows_that_fulfil_comparisons() {
+    let Some(folder) = build("examples/cpp-host", "main.cpp", &["make", "pkg-config", "c++"]) else { return };
+    let (program, out) = (folder.path().join("cpp-host"), folder.path().join("out.arrow"));
+    let mut command = without_paths(Command::new(&program));
+    command.arg(sample()).arg(&out).args(["dep_delay > 60", "carrier == UA"]);
+    assert_eq!(run(&mut command), "194 rows of 21 columns\n0 bytes copied, 0 leaks\n");
+    let plugins = prefix().join("lib/crossdock/plugins");
+    let host = Host::builder().search(Search::nowhere()).plugins(plugins).build().unwrap();
+    let rows: usize = read(&host.session().open().unwrap(), &out).iter().map(DeviceBatch::len).sum();
+    assert_eq!(rows, 194);
+    std::fs::remove_file(&out).unwrap();
+
+    let mut command = without_paths(Command::new(&program));
+    let output = command.arg(sample()).arg(&out).arg("delay > 60").output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && stderr.contains("there is no column 'delay'"), "{stderr}");
+    assert!(!out.exists());
+}
+
+/// Compiles the first code block of the README in the given language. Returns the program.
+fn readme_program(language: &str, mut compiler: Command, folder: &Path) -> PathBuf {
     let text = std::fs::read_to_string(root().join("capi/README.md")).unwrap();
-    let (_, rest) = text.split_once("```c\n").expect("an example in C");
+    let (_, rest) = text.split_once(&format!("```{language}\n")).expect("an example in the language");
     let (example, _) = rest.split_once("```").unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let (source, program): (PathBuf, PathBuf) = (folder.path().join("app.c"), folder.path().join("app"));
+    let (source, program) = (folder.join(format!("app.{language}")), folder.join("app"));
     std::fs::write(&source, example).unwrap();
     let lib = prefix().join("lib");
-    let mut cc = cc();
-    cc.arg(&source).arg("-o").arg(&program).arg("-L").arg(&lib).arg("-lcrossdock");
-    run(cc.arg(format!("-Wl,-rpath,{}", lib.display())));
-    assert_eq!(run(without_paths(Command::new(&program)).arg(sample())), "27004 rows\n");
-    let output = without_paths(Command::new(&program)).output().unwrap();
-    assert!(String::from_utf8_lossy(&output.stderr).contains("one file is expected"));
+    compiler.arg(&source).arg("-o").arg(&program).arg("-L").arg(&lib).arg("-lcrossdock");
+    run(compiler.arg(format!("-Wl,-rpath,{}", lib.display())));
+    program
+}
+
+#[test]
+fn readme_examples_count_rows() {
+    for (language, compiler) in [("c", Some(cc())), ("cpp", cxx_with("-std=c++20"))] {
+        let Some(compiler) = compiler else {
+            skipped("the example of the README in C++", "no C++ compiler (CXX, c++)");
+            continue;
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let program = readme_program(language, compiler, folder.path());
+        assert_eq!(run(without_paths(Command::new(&program)).arg(sample())), "27004 rows\n", "{language}");
+        let output = without_paths(Command::new(&program)).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && stderr.contains("one file is expected"), "{stderr}");
+    }
 }

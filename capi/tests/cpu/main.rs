@@ -3,6 +3,7 @@
 
 mod support;
 
+mod cpp;
 mod example;
 mod functions;
 mod header;

@@ -41,15 +41,20 @@ fn words(variable: &str, default: &str) -> Vec<String> {
     if words.is_empty() { vec![default.to_owned()] } else { words }
 }
 
-/// A C11 compiler with all warnings as errors, and the paths of both headers.
+/// A C11 compiler with all warnings as errors, and the paths of the headers.
 pub fn cc() -> Command {
     compiler("CC", "cc", "-std=c11")
 }
 
-/// A C++17 compiler with all warnings as errors, and the paths of both headers. `None` if no C++
+/// A C++17 compiler with all warnings as errors, and the paths of the headers. `None` if no C++
 /// compiler is installed.
 pub fn cxx() -> Option<Command> {
-    is_installed(&words("CXX", "c++")[0]).then(|| compiler("CXX", "c++", "-std=c++17"))
+    cxx_with("-std=c++17")
+}
+
+/// Like [`cxx`], with another standard.
+pub fn cxx_with(standard: &str) -> Option<Command> {
+    is_installed(&words("CXX", "c++")[0]).then(|| compiler("CXX", "c++", standard))
 }
 
 fn compiler(variable: &str, default: &str, standard: &str) -> Command {

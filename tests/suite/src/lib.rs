@@ -1,6 +1,9 @@
 //! Code that the tests share: finds the built programs, and runs the command.
 #![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used)]
 
+/// The code of `docs/embedding.md`, which is compiled as a documentation test.
+#[doc = include_str!("../../../docs/embedding.md")]
+pub mod embedding {}
 pub mod failing;
 pub mod faults;
 pub mod golden;
@@ -11,6 +14,7 @@ pub mod tree;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 
 pub use sample_trees::{sample_tree, scaled_tree, xor_tree};
 
@@ -142,6 +146,33 @@ pub fn csv_plugin_with(folder: &str, flags: &str) -> PathBuf {
         Err(error) => panic!("make: {error}"),
     }
     folder.join("libcrossdock_csv_plugin.so")
+}
+
+/// The plugin `vecs` of `examples/cpp-plugin`, built with `make` in a separate folder. `None` if no
+/// C++ compiler is installed, which is reported as a skip of `test`.
+pub fn vecs_plugin(test: &str) -> Option<PathBuf> {
+    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let plugin = BUILT.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/cpp-plugin");
+        let folder = built().join("vecs-plugin");
+        std::fs::create_dir_all(&folder).unwrap();
+        // Other test programs may build the plugin at the same time.
+        let lock = std::fs::File::create(folder.join("lock")).unwrap();
+        lock.lock().unwrap();
+        let has_compiler = |program: &str| Command::new(program).arg("--version").output().is_ok();
+        if !has_compiler("c++") || !has_compiler("make") {
+            return None;
+        }
+        let mut make = Command::new("make");
+        make.arg("--silent").arg("--directory").arg(&source).arg(format!("OUT={}", folder.display()));
+        let out = make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        Some(folder.join("libcrossdock_vecs_plugin.so"))
+    });
+    if plugin.is_none() {
+        let _ = writeln!(std::io::stderr(), "skipped: {test}: no C++ compiler or no make");
+    }
+    plugin.clone()
 }
 
 /// The plugin `example` of `examples/rust-plugin`, built as its README says. On a machine without

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bad_input;
+mod cpp_plugin;
 mod csv;
 mod failures;
 mod garbage;

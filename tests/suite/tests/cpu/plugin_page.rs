@@ -1,6 +1,8 @@
-//! Tests the code of `docs/plugins.md`: its C plugin is compiled with the commands of the page, and
-//! its Rust plugin is the crate `tests/plugin-page`, which extracts its code from the page.
+//! Tests the code of `docs/plugins.md`: its plugins in C and C++ are compiled with the commands of
+//! the page, and its Rust plugin is the crate `tests/plugin-page`, which extracts its code from the
+//! page.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -10,14 +12,21 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
+fn page() -> String {
+    std::fs::read_to_string(root().join("docs/plugins.md")).unwrap()
+}
+
 /// All code blocks of a language, concatenated.
 fn blocks(language: &str) -> String {
-    let page = std::fs::read_to_string(root().join("docs/plugins.md")).unwrap();
+    let page = page();
     let (mut code, mut inside) = (String::new(), false);
     for line in page.lines() {
         match (inside, line) {
             (false, line) if line == format!("```{language}") => inside = true,
-            (true, "```") => inside = false,
+            (true, "```") => {
+                inside = false;
+                code += "\n";
+            }
             (true, line) => code = code + line + "\n",
             _ => {}
         }
@@ -48,6 +57,27 @@ fn lines() -> (tempfile::TempDir, Output) {
     (folder, out)
 }
 
+/// Builds the page's C++ plugin. If no C++ compiler is installed, reports a skip of `test` and
+/// returns `None`.
+fn cpp_lines(test: &str) -> Option<tempfile::TempDir> {
+    if Command::new("c++").arg("--version").output().is_err() {
+        let _ = writeln!(std::io::stderr(), "skipped: {test}: no C++ compiler");
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("lines.cpp"), blocks("cpp")).unwrap();
+    let page = page();
+    let command = page.lines().find_map(|line| line.strip_prefix("$ c++ ")).expect("the command");
+    let out = Command::new("sh")
+        .args(["-euc", &format!("c++ -Wall -Wextra -Werror -pedantic {command}")])
+        .current_dir(folder.path())
+        .env("CROSSDOCK_INCLUDE", root().join("plugin-api/include").canonicalize().unwrap())
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    Some(folder)
+}
+
 fn convert(plugin: &Path, from: &Path, to: &Path, more: &[&str]) -> Output {
     let arguments = ["convert", text(from), text(to), "--plugins", text(plugin), "--quiet"];
     crossdock(&[&arguments[..], more].concat())
@@ -68,12 +98,16 @@ fn commands_of_the_page_build_and_run_its_c_plugin() {
     assert_eq!(std::fs::read_to_string(folder.path().join("again.lines")).unwrap(), "one\ntwo\n");
 }
 
+const LINES: &str = "libcrossdock_lines_plugin.so";
+
 #[test]
-fn both_plugins_of_the_page_pass_verify() {
+fn plugins_of_the_page_pass_verify() {
     let (folder, _) = lines();
+    let cpp = cpp_lines("the page's C++ plugin passes verify");
     let numbers = folder.path().join("libcrossdock_numbers_plugin.so");
     std::fs::copy(built_file("libplugin_page.so"), &numbers).unwrap();
-    for plugin in [folder.path().join("libcrossdock_lines_plugin.so"), numbers] {
+    let plugins = [folder.path().join(LINES), numbers].into_iter();
+    for plugin in plugins.chain(cpp.as_ref().map(|folder| folder.path().join(LINES))) {
         let out = crossdock(&["verify", text(&plugin), "--timeout", CASE_TIMEOUT_S]);
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
     }
@@ -82,9 +116,19 @@ fn both_plugins_of_the_page_pass_verify() {
 #[test]
 fn c_plugin_reads_writes_and_reports_errors() {
     let (folder, _) = lines();
-    let plugin = folder.path().join("libcrossdock_lines_plugin.so");
-    let (input, arrow) = (folder.path().join("in.lines"), folder.path().join("in.arrow"));
-    let again = folder.path().join("again.lines");
+    assert_lines_are_read_and_written(folder.path());
+}
+
+#[test]
+fn cpp_plugin_reads_writes_and_reports_errors() {
+    let Some(folder) = cpp_lines("cpp_plugin_reads_writes_and_reports_errors") else { return };
+    assert_lines_are_read_and_written(folder.path());
+}
+
+fn assert_lines_are_read_and_written(folder: &Path) {
+    let plugin = folder.join(LINES);
+    let (input, arrow) = (folder.join("in.lines"), folder.join("in.arrow"));
+    let again = folder.join("again.lines");
     let long = "x".repeat(1_000_000);
     let many = "some words\n".repeat(300_000);
     for content in ["", "\n", "a", "a\n\n\nb", &many, &format!("{long}\n{long}\nend")] {

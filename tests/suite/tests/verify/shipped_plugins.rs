@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crossdock_tests::{
-    CASE_TIMEOUT_S, built_file, csv_plugin, example_plugin, sample_tree, scaled_tree, xor_tree,
+    CASE_TIMEOUT_S, built_file, csv_plugin, example_plugin, sample_tree, scaled_tree, vecs_plugin, xor_tree,
 };
 
 use crate::{bad_cases, has_cuda, passed, passed_on, verify};
@@ -130,6 +130,16 @@ fn c_example_passes_every_case() {
     let tree = sample(folder.path(), "sample.cdenc", scaled_tree());
     let run = [&DECODING[..], &["hostile.samples"]].concat();
     assert_passes_with(&csv_plugin(), &["--sample", &text, "--sample", &tree], &["memory.device"], &run);
+}
+
+#[test]
+fn cpp_example_passes_every_case() {
+    let Some(plugin) = vecs_plugin("cpp_example_passes_every_case") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let vectors = [2, 0, 0, 0, 1, 2, 2, 0, 0, 0, 3, 4];
+    let vectors = sample(folder.path(), "sample.bvecs", vectors);
+    let run = ["hostile.samples", "hostile.bytes", "exporter.follows_plan", "importer.values"];
+    assert_passes_with(&plugin, &["--sample", &vectors], &["hostile.samples"], &run);
 }
 
 #[test]

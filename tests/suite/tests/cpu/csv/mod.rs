@@ -2,7 +2,7 @@
 
 mod command;
 mod faults;
-mod fixture;
+pub mod fixture;
 mod malformed;
 mod mutations;
 mod round_trips;
