@@ -11,7 +11,7 @@ use crossdock_plugin_api::{Error, Owned, Result, abi as api};
 use crate::abi::{CANDIDATE_CHOSEN, CANDIDATE_REFUSED, CANDIDATE_SHADOWED, Candidate, Candidates};
 use crate::host::HostHandle;
 use crate::lists::{self, ListStorage, Texts};
-use crate::{arguments, door, error};
+use crate::{arguments, door};
 
 /// `crossdock_host_candidates` of crossdock-host.h.
 ///
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn crossdock_host_candidates(
 
 fn list(handle: &HostHandle, load: bool) -> Result<Owned<Candidates>> {
     let session = match load {
-        true => Some(handle.host.session().open().map_err(error::from_host)?),
+        true => Some(handle.host.session().open()?),
         false => None,
     };
     let catalog = handle.host.catalog();

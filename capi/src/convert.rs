@@ -9,7 +9,7 @@ use crossdock_plugin_api::{Owned, Result, abi as api};
 use crate::abi::{ConvertSettings, Report, Stage};
 use crate::lists::{self, ListStorage, Texts};
 use crate::session::SessionHandle;
-use crate::{arguments, door, error};
+use crate::{arguments, door};
 
 /// `crossdock_session_convert` of crossdock-host.h.
 ///
@@ -82,9 +82,9 @@ unsafe fn convert(
         let input = arguments::path(input, "the path to read")?;
         (input, arguments::path(output, "the path to write")?, storage)
     };
-    let input = handle.session.open_input(input, &storage).map_err(error::from_host)?;
-    let output = Output::create(output, handle.session.cancel_flag()).map_err(error::from_host)?;
-    conversion.run(input, output).map_err(error::from_host)
+    let input = handle.session.open_input(input, &storage)?;
+    let output = Output::create(output, handle.session.cancel_flag())?;
+    Ok(conversion.run(input, output)?)
 }
 
 fn list(report: &HostReport) -> Owned<Report> {

@@ -12,7 +12,7 @@ use crossdock_plugin_api::{Owned, Result, abi as api};
 use crate::abi::{self, HOST_LENIENT, HOST_ONLY_GIVEN, HOST_UNTOUCHABLE, HostSettings, Leak, Leaks, Ledger};
 use crate::door::{self, Door, Handle};
 use crate::lists::{self, ListStorage, Texts};
-use crate::{arguments, error, log};
+use crate::{arguments, log};
 
 /// The object behind a `crossdock_host_handle`.
 pub struct HostHandle {
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn crossdock_host_create(
             0 => builder.build(),
             _ => Ok(builder.build_lenient()),
         });
-        let host = host.map_err(error::from_host)?;
+        let host = host?;
         // SAFETY: `out` is not null, as checked above, and the header requires it to be writable.
         unsafe { door::put_handle(out, HostHandle { host, door }) };
         Ok(())
@@ -81,9 +81,9 @@ unsafe fn builder(settings: &HostSettings) -> Result<crossdock::HostBuilder> {
     if settings.memory_limit > 0 {
         backend = backend.limit_bytes(usize::try_from(settings.memory_limit).unwrap_or(usize::MAX));
     }
-    let trace = crossdock::trace_from_environment().map_err(error::from_host)?;
+    let trace = crossdock::trace_from_environment()?;
     let backend = trace.into_iter().fold(backend, BackendBuilder::trace);
-    let policy = Policy::from_standard_files().map_err(|failed| error::from_host(failed.into()))?;
+    let policy = Policy::from_standard_files().map_err(crossdock::Error::from)?;
     let mut builder = Host::builder().search(search).policy(policy).backend(backend.build());
     if settings.threads > 0 {
         builder = builder.threads(settings.threads as usize);
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn crossdock_host_load(
     let body = |handle: &HostHandle| {
         // SAFETY: the header requires a text that is valid for the call.
         let name = unsafe { arguments::name(name, "the plugin's name") }?;
-        handle.host.load(&name).map(drop).map_err(error::from_host)
+        Ok(handle.host.load(&name).map(drop)?)
     };
     // SAFETY: the header requires a handle that is NULL or not destroyed, and an `err` that is NULL
     // or initialised.

@@ -9,7 +9,6 @@ mod arguments;
 mod candidates;
 mod convert;
 mod door;
-mod error;
 mod host;
 mod inputs;
 mod lists;

@@ -1,7 +1,7 @@
 //! Takes tables apart, and rebuilds them.
 
 use crossdock::{Parts as HostParts, Table};
-use crossdock_arrays::{DeviceStream, export_batch_to_external, export_device_stream, import_field};
+use crossdock_arrays::{DeviceStream, import_field};
 use crossdock_memory::{Buffer, ForeignOwner, Ready};
 use crossdock_plugin_api::door::Poison;
 use crossdock_plugin_api::{Device, Error, Owned, Result, abi as api};
@@ -10,7 +10,7 @@ use crate::abi::{Part, Parts, Received};
 use crate::arguments::Data;
 use crate::inputs::ForeignBytes;
 use crate::session::SessionHandle;
-use crate::{arguments, door, error};
+use crate::{arguments, door};
 
 /// The memory of a `crossdock_parts`, to which its `private_data` points.
 struct Storage {
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn crossdock_session_to_parts(
         if stream.is_released() {
             return Err(Error::invalid_argument("the stream is NULL or released"));
         }
-        let parts = read_all(handle, DeviceStream::new(stream))?.to_parts().map_err(error::from_host)?;
+        let parts = read_all(handle, DeviceStream::new(stream))?.to_parts()?;
         // SAFETY: the header requires a writable `out` that begins with its `struct_size`.
         // `check_out` has checked that it is not null and large enough.
         unsafe { export(parts).put(out, "crossdock_session_to_parts") }
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn crossdock_session_to_parts(
 
 fn read_all(handle: &SessionHandle, mut stream: DeviceStream) -> Result<Table> {
     let schema = import_field(&stream.schema()?)?;
-    Table::from_device_arrays(&handle.session, schema, &mut stream).map_err(error::from_host)
+    Table::from_device_arrays(&handle.session, schema, &mut stream).map_err(Error::from)
 }
 
 fn export(parts: HostParts) -> Owned<Parts> {
@@ -115,18 +115,9 @@ pub unsafe extern "C" fn crossdock_session_from_parts(
         // SAFETY: the header requires `header_bytes` bytes that are valid for the call, and
         // `header` is not null.
         let header = unsafe { std::slice::from_raw_parts(header.cast::<u8>(), header_bytes) };
-        let table = Table::from_parts(&handle.session, header, buffers?).map_err(error::from_host)?;
-        let (session, mut batches) = (handle.session.clone(), table.batches().to_vec().into_iter());
-        let next = move || {
-            let Some(batch) = batches.next() else { return Ok(None) };
-            let raw = export_batch_to_external(&batch, false, session.stream())?.into_raw();
-            // SAFETY: `into_raw` passed the ownership of the batch, which was exported without a
-            // schema, so it owns only the array.
-            Ok(Some(unsafe { Owned::new(raw.array) }))
-        };
-        let stream = export_device_stream(table.schema().clone(), handle.session.device(), next);
+        let table = Table::from_parts(&handle.session, header, buffers?)?;
         // SAFETY: `out` is not null, as checked above, and the header requires it to be writable.
-        unsafe { stream.put(out, "crossdock_session_from_parts") }
+        unsafe { table.to_c_device_stream().put(out, "crossdock_session_from_parts") }
     };
     // SAFETY: the header requires a handle that is NULL or not destroyed, and an `err` that is NULL
     // or initialised.

@@ -6,7 +6,7 @@ use crate::abi::WriteSettings;
 use crate::door::{self, Door};
 use crate::lists::{ListStorage, Texts};
 use crate::session::{self, SessionHandle};
-use crate::{arguments, error, write};
+use crate::{arguments, write};
 
 /// `crossdock_session_plan` of crossdock-host.h.
 ///
@@ -30,7 +30,7 @@ pub unsafe extern "C" fn crossdock_session_plan(
         };
         let (to, from) = (write::required_format(options.to)?, session::device(from));
         let columns = handle.session.plan_columns(&to, &schema, from, &options.options);
-        let plan = list(&columns.map_err(error::from_host)?);
+        let plan = list(&columns?);
         // SAFETY: the header requires a writable `out` that begins with its `struct_size`.
         // `check_out` has checked that it is not null and large enough.
         unsafe { plan.put(out, "crossdock_session_plan") }

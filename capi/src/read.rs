@@ -12,7 +12,7 @@ use crate::abi::{READ_DEVICE_ROWS, READ_LIMIT, ReadSettings, ReleaseData};
 use crate::arguments::{self, Data};
 use crate::inputs::{ForeignBytes, ForeignSource};
 use crate::session::SessionHandle;
-use crate::{door, error, stream};
+use crate::{door, stream};
 
 /// Opens a reader with `open`, and exports it as a stream.
 ///
@@ -75,7 +75,7 @@ pub unsafe fn request(settings: &ReadSettings) -> Result<ReadOptions> {
     let Selection { columns, rows, .. } = unsafe { Selection::from_raw(&raw) }?;
     // SAFETY: the caller guarantees valid lists.
     let filters = unsafe { arguments::names(settings.filters, settings.n_filters, "filters") }?;
-    let filter = filters.iter().map(|text| Predicate::parse(text).map_err(error::from_host));
+    let filter = filters.iter().map(|text| Predicate::parse(text).map_err(Error::from));
     Ok(ReadOptions {
         filter: filter.collect::<Result<_>>()?,
         columns: columns.map(|paths| paths.into_iter().map(ColumnName::Path).collect()),
@@ -98,7 +98,7 @@ fn reject_storage_options(settings: &ReadSettings, input: &str) -> Result<()> {
 }
 
 fn read_input(handle: &SessionHandle, input: Input, options: &ReadOptions) -> Result<Reader> {
-    handle.session.read(input, options).map_err(error::from_host)
+    handle.session.read(input, options).map_err(Error::from)
 }
 
 /// `crossdock_session_read_path` of crossdock-host.h.
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn crossdock_session_read_path(
                 arguments::options(settings.storage_options, settings.n_storage_options, "storage_options")?,
             )
         };
-        let input = handle.session.open_input(path, &storage).map_err(error::from_host)?;
+        let input = handle.session.open_input(path, &storage)?;
         read_input(handle, input, &options)
     };
     // SAFETY: the caller guarantees the requirements of crossdock-host.h, and `read` has no other
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn crossdock_session_read_capsules(
             false => Some(unsafe { arguments::schema(settings.schema) }?),
         };
         let schema = schema.as_deref();
-        handle.session.read_capsules(&format, capsules, schema, &options.options).map_err(error::from_host)
+        handle.session.read_capsules(&format, capsules, schema, &options.options).map_err(Error::from)
     };
     // SAFETY: the caller guarantees the requirements of crossdock-host.h, and `read` has no other
     // requirements.

@@ -4,9 +4,9 @@ use crossdock::Session;
 use crossdock_plugin_api::{Device, Error, Result, Validate, abi as api};
 
 use crate::abi::{SESSION_VALIDATE, SessionSettings};
+use crate::arguments;
 use crate::door::{self, Door, Handle};
 use crate::host::HostHandle;
-use crate::{arguments, error};
 
 /// The object behind a `crossdock_session`.
 pub struct SessionHandle {
@@ -64,7 +64,7 @@ fn open(handle: &HostHandle, settings: &SessionSettings) -> Result<SessionHandle
     if let Some(validate) = validate {
         builder = builder.validate(validate);
     }
-    let session = builder.open().map_err(error::from_host)?;
+    let session = builder.open()?;
     let validate_structs = validate.unwrap_or(Validate::Layout);
     Ok(SessionHandle { session, validate_structs, door: handle.door.for_new_object() })
 }

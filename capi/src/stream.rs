@@ -6,8 +6,8 @@ use crossdock::{Reader, Session};
 use crossdock_arrays::PendingBatch;
 use crossdock_plugin_api::{Error, Owned, Result, abi as api};
 
+use crate::arguments;
 use crate::door::{self, Door};
-use crate::{arguments, error};
 
 struct ExportedReader {
     reader: Reader,
@@ -41,9 +41,9 @@ impl ExportedReader {
     /// its struct has a field for the counter.
     fn next(&mut self, has_counter: bool) -> Result<Option<PendingBatch>> {
         if !self.device_rows || !has_counter {
-            return Ok(self.reader.next().map_err(error::from_host)?.map(PendingBatch::from));
+            return Ok(self.reader.next()?.map(PendingBatch::from));
         }
-        let Some(batch) = self.reader.next_pending().map_err(error::from_host)? else { return Ok(None) };
+        let Some(batch) = self.reader.next_pending()? else { return Ok(None) };
         if batch.counter().is_none() || batch.has_fixed_width() {
             return Ok(Some(batch));
         }

@@ -7,7 +7,7 @@ use crossdock_plugin_api::{Error, Owned, Result, Sink, abi as api};
 use crate::abi::WriteSettings;
 use crate::outputs::ForeignSink;
 use crate::session::SessionHandle;
-use crate::{arguments, door, error, writer};
+use crate::{arguments, door, writer};
 
 /// Begins a writer with `begin`, and exports it.
 ///
@@ -72,8 +72,8 @@ pub unsafe extern "C" fn crossdock_session_write_path(
     let begin = |handle: &SessionHandle, schema: &_, options: WriteOptions| {
         // SAFETY: the header requires a text that is valid for the call.
         let path = unsafe { arguments::path(path, "the path to write") }?;
-        let output = Output::create(path, handle.session.cancel_flag()).map_err(error::from_host)?;
-        handle.session.write(output, schema, &options).map_err(error::from_host)
+        let output = Output::create(path, handle.session.cancel_flag())?;
+        handle.session.write(output, schema, &options).map_err(Error::from)
     };
     // SAFETY: the caller guarantees the requirements of crossdock-host.h, and `write` has no other
     // requirements.
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn crossdock_session_write_sink(
         }
         // SAFETY: the header requires a sink whose functions follow crossdock.h.
         let output = Output::to(ForeignSink::new(unsafe { Sink::from_raw(sink) }));
-        handle.session.write(output, schema, &options).map_err(error::from_host)
+        handle.session.write(output, schema, &options).map_err(Error::from)
     };
     // SAFETY: the caller guarantees the requirements of crossdock-host.h, and `write` has no other
     // requirements.
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn crossdock_session_write_capsules(
 ) -> api::Code {
     let begin = |handle: &SessionHandle, schema: &_, options: WriteOptions| {
         let to = required_format(options.to)?;
-        handle.session.write_capsules(&to, schema, &options.options).map_err(error::from_host)
+        handle.session.write_capsules(&to, schema, &options.options).map_err(Error::from)
     };
     // SAFETY: the caller guarantees the requirements of crossdock-host.h, and `write` has no other
     // requirements.

@@ -6,9 +6,9 @@ use crossdock::{Session, Writer};
 use crossdock_arrays::{Level, batch_schema, import_pending, validate};
 use crossdock_plugin_api::{Capsule, Error, Owned, Result, Validate, abi as api};
 
+use crate::arguments;
 use crate::door::{self, Door};
 use crate::stream::check_cancelled;
-use crate::{arguments, error};
 
 struct ExportedWriter {
     /// The host's writer. `None` after `finish` or after a failed write.
@@ -69,7 +69,7 @@ impl ExportedWriter {
             let stream = self.session.stream();
             validate(&batch.settle(stream)?, Level::Full, stream)?;
         }
-        let capsules = writer.write_pending(&batch).map_err(error::from_host)?;
+        let capsules = writer.write_pending(&batch)?;
         self.writer = Some(writer);
         Ok(capsules)
     }
@@ -77,7 +77,7 @@ impl ExportedWriter {
     fn finish(&mut self) -> Result<Vec<Capsule>> {
         let writer = self.take()?;
         self.end_reason = "finish was called before";
-        Ok(writer.finish().map_err(error::from_host)?.capsules)
+        Ok(writer.finish()?.capsules)
     }
 
     /// Drops the writer after a failed write, because the output lacks a batch.

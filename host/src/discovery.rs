@@ -16,6 +16,10 @@ use crate::policy::Policy;
 /// The environment variable with plugin files and directories, separated by colons.
 pub const PATH_VARIABLE: &str = "CROSSDOCK_PLUGIN_PATH";
 
+/// The folders of plugins in the prefix of an executable: for `/usr/bin/crossdock`, folders in
+/// `/usr`.
+pub const INSTALLED: [&str; 2] = ["lib/crossdock/plugins", "lib/crossdock"];
+
 /// How a candidate was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -29,7 +33,7 @@ pub enum Origin {
     Environment,
     /// The file is in the executable's directory.
     BesideExecutable,
-    /// The file is in a plugin directory that was installed with the host library.
+    /// The file is in a plugin directory that was installed with the command or the host library.
     Installed,
 }
 
@@ -41,7 +45,7 @@ impl fmt::Display for Origin {
             Self::Directory => "given directory",
             Self::Environment => PATH_VARIABLE,
             Self::BesideExecutable => "beside the executable",
-            Self::Installed => "installed with the library",
+            Self::Installed => "installed",
         })
     }
 }
@@ -161,13 +165,14 @@ impl Search {
         self
     }
 
-    /// Searches the executable's directory, for programs that are installed together with plugins.
+    /// Searches the executable's directory and [`INSTALLED`], for programs that are installed
+    /// together with plugins.
     pub fn beside_executable(mut self) -> Self {
         self.executable = std::env::current_exe().ok();
         self
     }
 
-    /// Sets the executable whose directory is searched.
+    /// Sets the executable whose directory and [`INSTALLED`] folders are searched.
     pub fn executable(mut self, path: impl Into<PathBuf>) -> Self {
         self.executable = Some(path.into());
         self
@@ -212,8 +217,10 @@ impl Search {
         if let Some(directory) = self.executable.as_deref().and_then(Path::parent) {
             catalog.add_directory(&mut seen, Origin::BesideExecutable, directory, is_crossdock_plugin);
         }
-        for directory in self.installed.iter().filter(|directory| directory.is_dir()) {
-            catalog.add_directory(&mut seen, Origin::Installed, directory, is_library);
+        let directory = self.executable.as_deref().and_then(Path::parent).and_then(Path::parent);
+        let of_executable = directory.iter().flat_map(|prefix| INSTALLED.map(|folder| prefix.join(folder)));
+        for directory in of_executable.chain(self.installed).filter(|directory| directory.is_dir()) {
+            catalog.add_directory(&mut seen, Origin::Installed, &directory, is_library);
         }
         catalog
     }

@@ -38,6 +38,8 @@
 //! **Threads.** All functions may be called from any thread. A plugin must not call
 //! [`Host::settle`].
 
+mod api_error;
+mod arrow_streams;
 mod capsules;
 mod column_name;
 pub mod convert;
@@ -86,6 +88,7 @@ mod uri;
 mod vortex_types;
 mod writer;
 
+pub use arrow_streams::RecordBatches;
 pub use capsules::CapsuleFormat;
 pub use column_name::ColumnName;
 pub use crossdock_arrays::CastMode;
@@ -105,7 +108,7 @@ pub use plugin::Plugin;
 pub use policy::Policy;
 pub use read_options::ReadOptions;
 pub use reader::Reader;
-pub use scan::{Batches, Fragment, RecordBatches, Scan, ScanOptions, ScanSource};
+pub use scan::{Batches, Fragment, Scan, ScanOptions, ScanSource};
 pub use session::{Session, SessionBuilder};
 pub use sharing::{DeviceParts, SharedTable, SharingWay};
 pub use size::parse_bytes;

@@ -1,6 +1,5 @@
 //! Scans: descriptions of tables that are read in batches.
 
-mod arrow;
 mod description;
 mod fragments;
 mod prefetch;
@@ -19,7 +18,6 @@ use crate::plugin::Plugin;
 use crate::session::Session;
 use crate::source::Input;
 use crate::table::Table;
-pub use arrow::RecordBatches;
 use description::Description;
 pub use description::{ScanOptions, ScanSource};
 pub use fragments::Fragment;

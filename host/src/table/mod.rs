@@ -141,7 +141,7 @@ impl Table {
 }
 
 /// Moves the batch to the session's device.
-fn to_device(session: &Session, batch: DeviceBatch) -> Result<DeviceBatch> {
+pub(crate) fn to_device(session: &Session, batch: DeviceBatch) -> Result<DeviceBatch> {
     move_batch(session, batch, session.device())
 }
 

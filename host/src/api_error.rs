@@ -1,30 +1,32 @@
-//! Converts errors of the host to error codes.
+//! Converts errors of the host to errors of the plugin interface.
 
-use crossdock::Error as HostError;
-use crossdock::load::{Refusal, Refused};
-use crossdock::metadata::MetadataError;
 use crossdock_plugin_api::{Code, Error};
 
-/// Converts an error of the host. The message is one line with the texts of all layers of the
-/// error. The code is taken from the innermost layer that has a code, and the details from the
-/// plugin's error.
-pub fn from_host(error: HostError) -> Error {
-    let line = error.one_line();
-    match &error {
-        HostError::Usage(_) => Error::invalid_argument(line),
-        HostError::Unrecognised(_) | HostError::Policy(_) => Error::unsupported(line),
-        HostError::Refused(refused) => from_refusal(refused, line),
-        HostError::Plugin { source, .. }
-        | HostError::Data { source, .. }
-        | HostError::Device { source, .. } => {
-            let error = Error::new(source.code(), line).with_position_of(source);
-            match source.details() {
-                Some(details) => error.with_details(details),
-                None => error,
+use crate::error::Error as HostError;
+use crate::metadata::MetadataError;
+use crate::refusal::{Refusal, Refused};
+
+impl From<HostError> for Error {
+    /// The message is one line with the texts of all layers of the error. The code is taken from
+    /// the innermost layer that has a code, and the details from the plugin's error.
+    fn from(error: HostError) -> Self {
+        let line = error.one_line();
+        match &error {
+            HostError::Usage(_) => Error::invalid_argument(line),
+            HostError::Unrecognised(_) | HostError::Policy(_) => Error::unsupported(line),
+            HostError::Refused(refused) => from_refusal(refused, line),
+            HostError::Plugin { source, .. }
+            | HostError::Data { source, .. }
+            | HostError::Device { source, .. } => {
+                let error = Error::new(source.code(), line).with_position_of(source);
+                match source.details() {
+                    Some(details) => error.with_details(details),
+                    None => error,
+                }
             }
+            HostError::Io { .. } => Error::io(line),
+            HostError::Cancelled => Error::cancelled(line),
         }
-        HostError::Io { .. } => Error::io(line),
-        HostError::Cancelled => Error::cancelled(line),
     }
 }
 
