@@ -587,4 +587,9 @@ impl Column {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         crate::objects::show::column(py, self.name(), &self.r#type(), self.table()?)
     }
+
+    /// HTML for notebooks.
+    fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
+        crate::objects::show::column_html(py, self.name(), &self.r#type(), self.table()?)
+    }
 }

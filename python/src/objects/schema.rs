@@ -145,6 +145,11 @@ impl Schema {
     fn __repr__(&self) -> String {
         self.0.fields().iter().map(line).collect::<Vec<_>>().join("\n")
     }
+
+    /// HTML for notebooks.
+    fn _repr_html_(&self) -> String {
+        crate::objects::show::schema_html(self.0.fields())
+    }
 }
 
 #[pymethods]

@@ -429,7 +429,7 @@ impl Table {
         py: Python<'py>,
         to: &str,
         options: Option<Bound<'_, PyDict>>,
-    ) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    ) -> PyResult<Bound<'py, PyAny>> {
         let options = crate::objects::files::options(options.as_ref())?;
         table_rows::plan(py, &self.shared()?.session, to, self.host_schema()?, self.host_device()?, &options)
     }
@@ -591,6 +591,6 @@ impl Table {
 
     /// HTML for notebooks.
     fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
-        crate::objects::show::html(py, self.table()?)
+        crate::objects::show::table_html(py, self.table()?)
     }
 }

@@ -43,7 +43,7 @@ pub fn plan<'py>(
     schema: &SchemaRef,
     from: Device,
     options: &Options,
-) -> PyResult<Vec<Bound<'py, PyDict>>> {
+) -> PyResult<Bound<'py, PyAny>> {
     let plan = detached(py, || session.plan_columns(to, schema, from, options))?;
     let row = |column: crossdock_plugin_api::ColumnPlan| {
         let dict = PyDict::new(py);
@@ -53,5 +53,6 @@ pub fn plan<'py>(
         dict.set_item("reason", column.reason)?;
         Ok(dict)
     };
-    plan.into_iter().map(row).collect()
+    let rows = plan.into_iter().map(row).collect::<PyResult<Vec<_>>>()?;
+    py.import("crossdock._plan")?.getattr("Plan")?.call1((rows,))
 }

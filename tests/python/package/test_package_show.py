@@ -10,11 +10,13 @@ HOSTILE = "<script>alert('1')</script> & \"two\""
 class Cells(html.parser.HTMLParser):
     def __init__(self):
         super().__init__()
-        self.tags, self.cells = [], []
+        self.tags, self.attributes, self.cells = [], [], []
 
     def handle_starttag(self, tag, attrs):
-        assert not attrs, f"<{tag} {attrs}>"
+        alignments = ([], [("style", "text-align: left")], [("style", "text-align: right")])
+        assert attrs in (alignments if tag in ("th", "td") else ([],)), f"<{tag} {attrs}>"
         self.tags.append(tag)
+        self.attributes.append(attrs)
 
     def handle_data(self, data):
         if self.tags[-1] in ("th", "td") and data != "\n":
@@ -54,6 +56,43 @@ def test_html_is_escaped(session):
     assert cells.cells[:6] == [HOSTILE, "n", "string", "int64", HOSTILE, "0"]
     assert len(cells.cells) == 2 * 12
     assert "12 rows, 2 columns on cpu" in html and "... 2 more rows" in html
+
+
+def parsed(html):
+    cells = Cells()
+    cells.feed(html)
+    return cells
+
+
+def test_html_aligns_numbers_to_the_right(session):
+    table = session.from_arrow(pa.table({"n": [1], "text": ["x"], "f": [0.5], "flag": [True]}))
+    cells = parsed(table._repr_html_())
+    sides = [attributes[0][1].split()[-1] for attributes in cells.attributes if attributes]
+    assert sides == ["right", "left", "right", "left"] * 3
+
+
+def test_html_leaves_out_the_middle_columns_of_wide_tables(session):
+    table = session.from_arrow(pa.table({f"c{i}": [i] for i in range(25)}))
+    html = table._repr_html_()
+    names = parsed(html).cells[:21]
+    assert names == [*(f"c{i}" for i in range(10)), "…", *(f"c{i}" for i in range(15, 25))]
+    assert "1 rows, 25 columns on cpu" in html and "... 5 more columns between these" in html
+    exactly = session.from_arrow(pa.table({f"c{i}": [i] for i in range(20)}))._repr_html_()
+    assert parsed(exactly).cells[:20] == [f"c{i}" for i in range(20)] and "…" not in exactly
+
+
+def test_columns_schemas_and_plans_have_html(session):
+    table = session.from_arrow(pa.table({HOSTILE: range(12), "text": [HOSTILE] * 12}))
+    column = table[HOSTILE]._repr_html_()
+    assert parsed(column).cells == [HOSTILE, "int64", *map(str, range(10))]
+    assert "crossdock.Column: int64, 12 values on cpu" in column and "... 2 more values" in column
+    schema = table.schema._repr_html_()
+    assert parsed(schema).cells == ["column", "type", "nulls", HOSTILE, "int64", "yes", "text", "string", "yes"]
+    plan = table.plan("dlpack")
+    assert isinstance(plan, list) and [row["verdict"] for row in plan] == ["zero-copy", "unsupported"]
+    cells = parsed(plan._repr_html_()).cells
+    assert cells[:4] == ["name", "verdict", "device", "reason"] and cells[4:7] == [HOSTILE, "zero-copy", "cpu"]
+    assert len(cells) == 12
 
 
 def test_schema_and_field_show_types_and_nullability(session):
