@@ -64,6 +64,8 @@ pub fn tests(
     let mut command = cargo();
     command.current_dir(&workspace.root).arg("test").args(TARGETS).args(release.then_some("--release"));
     let mut all = built_by(workspace, &mut command)?;
+    // Cargo creates this folder, CARGO_TARGET_TMPDIR, only when it compiles an integration test.
+    std::fs::create_dir_all(workspace.target.join("tmp"))?;
     all.retain(|program| workspace.packages.iter().any(|p| p.folder == program.package && wanted(p)));
     Ok(all)
 }
