@@ -4,6 +4,7 @@ mod abi_diff;
 mod command;
 mod convert;
 mod devices;
+mod doctor;
 mod encoded;
 mod inputs;
 mod inspect;

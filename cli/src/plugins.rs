@@ -15,7 +15,7 @@ use crate::{options, text};
 #[derive(Args)]
 #[command(after_help = "\
 Plugins are searched in this order: --plugins files, --plugins directories, CROSSDOCK_PLUGIN_PATH, the executable's
-directory (files named libcrossdock_*_plugin.so). Of several plugins with the same name, the first is used. --explain
+directory (files named libcrossdock_*_plugin.so), ../lib/crossdock/plugins and ../lib/crossdock relative to it. Of several plugins with the same name, the first is used. --explain
 shows the status of each file that was found: chosen, shadowed by an earlier plugin, or refused. A refused file is listed
 with the id of the reason (docs/security.md).")]
 pub struct Plugins {

@@ -4,6 +4,7 @@
 mod command_dir;
 #[path = "../../../host/tests/common/mod.rs"]
 mod common;
+mod doctor;
 mod example_plugin;
 mod policy;
 mod privileged;
