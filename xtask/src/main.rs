@@ -2,6 +2,7 @@
 
 mod bench;
 mod bless;
+mod book;
 mod capi;
 mod cargo;
 mod demo;
@@ -76,6 +77,12 @@ enum Command {
     /// With --check, only compares the committed images with the record of their sources and, if
     /// the compiler is available, with the output of the compiler.
     Kernels(kernels::Options),
+    /// Build the documentation site in target/book, and print the path of its first page
+    ///
+    /// Builds the command and the plugins first, because the site has their help texts. Broken
+    /// links are errors. The packages in docs/site/requirements.txt are installed in
+    /// target/book-venv.
+    Book(book::Options),
     /// Install libcrossdock.so, its headers, crossdock.pc and the plugins into a folder, for
     /// applications in C and C++
     Capi(capi::Options),
@@ -88,6 +95,15 @@ enum Command {
     /// Pack the command, the plugins and the test programs into dist/gpu-bundle, for a machine
     /// without Cargo
     GpuBundle,
+    /// Build and verify what is published, in one folder: crates, a tarball and a wheel
+    ///
+    /// Pass the options after the command; --help lists them. docs/releasing.md describes a
+    /// release.
+    #[command(disable_help_flag = true)]
+    Release {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<std::ffi::OsString>,
+    },
     /// Build the simulated CUDA driver and print its folder: LD_LIBRARY_PATH=$(cargo xtask
     /// sim-cuda) PROGRAM
     SimCuda(sim_cuda::Options),
@@ -138,9 +154,15 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Bless(options) => bless::run(&workspace, &options)?,
         Command::Bench(options) => bench::run(&workspace, &options)?,
         Command::Kernels(options) => kernels::run(&workspace, &options)?,
+        Command::Book(options) => book::run(&workspace, &options)?,
         Command::Capi(options) => capi::run(&workspace, &options)?,
         Command::Python(options) => python::run(&workspace, &options)?,
         Command::GpuBundle => gpu_bundle::run(&workspace)?,
+        Command::Release { arguments } => {
+            let mut release = cargo::cargo();
+            release.current_dir(&workspace.root).args(["run", "--quiet", "-p", "xtask-release", "--"]);
+            cargo::run(release.args(arguments))?;
+        }
         Command::SimCuda(options) => sim_cuda::run(&workspace, &options)?,
         Command::Fuzz(options) => return fuzz::run(&workspace, &options),
         Command::Mutants(options) => mutants::run(&workspace, &options)?,

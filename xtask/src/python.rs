@@ -71,8 +71,14 @@ pub fn lay_out(workspace: &Workspace, built: &Path) -> Result<PathBuf> {
 }
 
 /// The files that the package's tests read.
-const LOOKED_AT: [&str; 4] =
-    ["README.md", "docs/recipes.md", "examples/data/flights-january.arrow", "tests/python"];
+const LOOKED_AT: [&str; 6] = [
+    "docs/start.md",
+    "docs/concepts",
+    "docs/dlpack.md",
+    "docs/recipes.md",
+    "examples/data/flights-january.arrow",
+    "tests/python",
+];
 /// pytest and its dependencies, which are pure Python. They are packed because a machine with a GPU
 /// may have no pytest.
 const RUNNER: [&str; 7] = ["_pytest", "pytest", "py.py", "pluggy", "iniconfig", "packaging", "pygments"];
@@ -179,7 +185,7 @@ mod tests {
         let to = std::env::temp_dir().join(format!("crossdock-carried-{}", std::process::id()));
         let workspace = Workspace::load().unwrap();
         carry(&workspace, &to).unwrap();
-        for file in ["python/crossdock/__init__.py", "tests/python/package/conftest.py", "README.md"] {
+        for file in ["python/crossdock/__init__.py", "tests/python/package/conftest.py", "docs/start.md"] {
             assert!(to.join(file).is_file(), "{file}");
         }
         let module = fs::read_link(to.join("python/crossdock").join(MODULE)).unwrap();

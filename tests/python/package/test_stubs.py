@@ -10,7 +10,7 @@ import sys
 
 import crossdock as cd
 import pytest
-from test_package_docs import ALL, BEGIN, FENCED, README
+from test_package_docs import ALL, BEGIN, START_ON_CPU, START_ON_GPU
 
 pytest.importorskip("mypy")
 
@@ -126,9 +126,14 @@ LENIENT = ["--disable-error-code=import-untyped", "--disable-error-code=import-n
 
 
 def write_programs(folder):
-    cpu, gpu = FENCED.findall(README)
     wrong = HEAD + "".join(f"    {line}\n" for line in WRONG)
-    programs = {"good": GOOD, "exchange": EXCHANGE, "readme_cpu": cpu, "readme_gpu": gpu, "wrong": wrong}
+    programs = {
+        "good": GOOD,
+        "exchange": EXCHANGE,
+        "start_cpu": START_ON_CPU,
+        "start_gpu": START_ON_GPU,
+        "wrong": wrong,
+    }
     for name, program in programs.items():
         (folder / f"{name}.py").write_text(program)
 

@@ -2,6 +2,7 @@
 
 mod asan;
 mod avro;
+mod book;
 mod counts;
 mod deny;
 mod engines;
@@ -9,7 +10,7 @@ mod fuzz;
 mod mutants;
 mod object_store;
 mod parquet;
-mod python;
+pub mod python;
 mod rust;
 mod sample;
 mod schedule;

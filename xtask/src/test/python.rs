@@ -29,7 +29,7 @@ pub const IN_PARALLEL: [&str; 8] =
     ["-n", "auto", "--maxprocesses", "8", "--dist", "worksteal", "-o", "tmp_path_retention_policy=failed"];
 
 /// The folders of sources in Python that are checked.
-const SOURCES: [&str; 4] = ["python", "tests/python", "benches", "examples"];
+const SOURCES: [&str; 5] = ["python", "tests/python", "benches", "docs/site", "examples"];
 
 /// Runs the tests of the command and of the package on this machine. Tests for devices also run on
 /// the simulated CUDA driver. Checks sources and stubs.

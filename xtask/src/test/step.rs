@@ -29,6 +29,8 @@ pub enum Step {
     Python,
     /// The code in the documentation
     Doc,
+    /// The documentation site: cargo xtask book
+    Book,
     /// A check that every ABI struct is FFI-safe, by abi_stable's derive
     StableAbi,
     /// Plugins of other releases and toolchains in the current host
@@ -65,7 +67,7 @@ impl Step {
     /// tests load plugins and start the command, which are not Cargo dependencies of the tests.
     pub fn needs(self) -> &'static [Self] {
         match self {
-            Self::Rust | Self::SimCuda | Self::Skew => &[Self::Build],
+            Self::Rust | Self::SimCuda | Self::Skew | Self::Book => &[Self::Build],
             Self::Python
             | Self::ObjectStore
             | Self::VortexWriter
@@ -127,6 +129,7 @@ impl Step {
             Self::Clippy => (60, 60),
             Self::Python => (440, 600),
             Self::Doc => (10, 10),
+            Self::Book => (80, 80),
             Self::StableAbi => (40, 40),
             Self::Skew => (200, 200),
             Self::ObjectStore => (10, 300),

@@ -2,8 +2,8 @@
 
 use super::step::Step;
 use super::{
-    Outcome, Run, asan, avro, deny, engines, fuzz, mutants, object_store, parquet, python, rust, sim_cuda,
-    skew, stream, vortex_writer,
+    Outcome, Run, asan, avro, book, deny, engines, fuzz, mutants, object_store, parquet, python, rust,
+    sim_cuda, skew, stream, vortex_writer,
 };
 use crate::cargo::cargo;
 use crate::kernels;
@@ -41,6 +41,7 @@ pub fn run(step: Step, run: &Run<'_>) -> Result<Outcome> {
                 with_profile(cargo_in_root(&["test", "--workspace", "--doc", "--no-fail-fast"]));
             stream::cargo_test(command.arg("--").args(run.filter.as_slice()))
         }
+        Step::Book => book::run(run),
         Step::StableAbi | Step::Skew if run.tier.is_short() && skew::is_recorded(run.workspace)? => {
             Ok(Outcome::Skipped(skew::unchanged()))
         }
