@@ -7,7 +7,8 @@ use crossdock::Error;
 
 use crate::output::Failure;
 use crate::{
-    abi_diff, convert, devices, encoded, inspect, lock, log, new, plan, plugins, show, terminal, verify,
+    abi_diff, convert, devices, doctor, encoded, inspect, lock, log, new, plan, plugins, show, terminal,
+    verify,
 };
 
 /// Converts columnar tables between formats with plugins that are loaded at run time, without
@@ -27,13 +28,14 @@ Examples:
   crossdock show flights.arrow                         Show the first rows
   crossdock plan a.arrow --to arrow-c-device           Show what a conversion would copy
   crossdock plugins --explain                          Show which plugins are used, and why others are not
+  crossdock doctor                                     Check the installation
   crossdock verify libcrossdock_my_plugin.so           Check whether a plugin keeps the rules
   crossdock inspect column.cdenc                       Show the nodes of an encoded array and their plugins
   crossdock abi-diff old.so new.so                     Check whether hosts of one build can load another
   crossdock lock                                       Record the present plugins for a policy
 
 Plugins are searched in the paths of --plugins, in CROSSDOCK_PLUGIN_PATH (files and directories, separated by
-colons), and next to the executable. A policy (--policy, docs/security.md) decides which of them may be loaded.
+colons), next to the executable, and in ../lib/crossdock/plugins relative to it. A policy (--policy, docs/security.md) decides which of them may be loaded.
 Warnings of the host and of plugins go to standard error, at the level CROSSDOCK_LOG=error|warn|info|debug|trace.
 CROSSDOCK_TRACE=FILE records all calls between the host and plugins.
 
@@ -58,12 +60,20 @@ enum Command {
     Lock(lock::Lock),
     /// Lists the available devices, and the features that CUDA lacks
     Devices(devices::Devices),
+    /// Checks the installation, and says what to do about problems
+    Doctor(doctor::Doctor),
     /// Writes an encoded array (.cdenc) from its parts
     Encoded(encoded::Encoded),
     /// Creates a plugin project that builds, loads and passes its own test
     New(new::New),
     /// Checks whether a plugin keeps the rules of crossdock.h
     Verify(verify::Verify),
+    /// Writes a manual page for each subcommand into a folder
+    #[command(hide = true)]
+    Man {
+        /// The folder
+        folder: std::path::PathBuf,
+    },
     /// Prints a completion script for a shell
     Completions {
         /// The shell
@@ -83,9 +93,11 @@ pub fn run() -> ExitCode {
         Command::AbiDiff(diff) => diff.run(),
         Command::Lock(lock) => lock.run(),
         Command::Devices(devices) => devices.run(),
+        Command::Doctor(doctor) => doctor.run(),
         Command::Encoded(encoded) => encoded.run(),
         Command::New(new) => new.run(),
         Command::Verify(verify) => verify.run(),
+        Command::Man { folder } => clap_mangen::generate_to(Cli::command(), folder).map_err(Failure::Output),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "crossdock", &mut std::io::stdout());
             Ok(())

@@ -3,7 +3,8 @@ command, which share crates. maturin itself would build the module separately fr
 
 Settings (`pip install ./python --config-settings KEY=VALUE`):
 
-    profile   Cargo's profile, "release" by default; "dev" builds in less time, and the built code runs slower
+    profile    Cargo's profile, "release" by default; "dev" builds in less time, and the built code runs slower
+    documents  a folder with notices (*.txt), and with lists of components (sboms/*.json), for the wheel's metadata
 
 CARGO and CARGO_TARGET_DIR are respected. Nothing is written outside Cargo's target folder and pip's folders.
 """
@@ -57,6 +58,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
         members[COMMAND] = command.read_bytes()
         members |= {PLUGINS + plugin.name: plugin.read_bytes() for plugin in plugins}
         info, metadata = _metadata(folder, config_settings)
+        metadata |= _documents(config_settings, info, metadata)
         tag = _tag(metadata[f"{info}/WHEEL"].decode(), [module, command, *plugins])
         wheel = metadata[f"{info}/WHEEL"].decode()
         metadata[f"{info}/WHEEL"] = re.sub("^Tag: .*$", f"Tag: {tag}", wheel, flags=re.MULTILINE).encode()
@@ -146,6 +148,22 @@ def _metadata(folder, config_settings):
     metadata = pathlib.Path(folder, info)
     files = (path for path in metadata.rglob("*") if path.is_file())
     return info, {f"{info}/{path.relative_to(metadata).as_posix()}": path.read_bytes() for path in files}
+
+
+def _documents(config_settings, info, metadata):
+    """Returns additional files for the metadata folder: notices (PEP 639) and lists of components (PEP 770)."""
+    if "documents" not in (config_settings or {}):
+        return {}
+    folder = pathlib.Path(config_settings["documents"])
+    notices = {f"{info}/licenses/{path.name}": path.read_bytes() for path in sorted(folder.glob("*.txt"))}
+    sboms = {f"{info}/sboms/{path.name}": path.read_bytes() for path in sorted(folder.glob("sboms/*.json"))}
+    if not notices or not sboms:
+        raise ValueError(f"documents={folder}: expected notices (*.txt) and lists of components (sboms/*.json)")
+    names = "".join(f"License-File: {name.rpartition('/')[2]}\n" for name in notices)
+    head, separator, rest = metadata[f"{info}/METADATA"].decode().partition("License-File: ")
+    if not separator:
+        raise RuntimeError("the metadata has no License-File")
+    return {**notices, **sboms, f"{info}/METADATA": (head + names + separator + rest).encode()}
 
 
 def _stripped(library, folder):

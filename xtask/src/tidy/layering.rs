@@ -37,6 +37,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("python", &["plugin-api", "memory/client", "kernels", "arrays", "memory/backend", "host"]),
     ("xtask", &["plugin-api"]),
     ("xtask/compare", &[]),
+    ("xtask/release", &[]),
 ];
 
 /// The folders whose crates the library of a plugin may use. A plugin must never use the host,

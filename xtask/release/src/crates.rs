@@ -1,0 +1,50 @@
+//! Packages the crates. Cargo builds each crate from its package, with the packages of the others.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::work::{Work, cargo, output, run};
+
+/// The names of the crates that are published.
+fn published(work: &Work) -> Result<Vec<String>> {
+    let mut metadata = cargo();
+    metadata.current_dir(&work.root).args(["metadata", "--no-deps", "--format-version", "1"]);
+    let metadata: Value = serde_json::from_slice(&output(&mut metadata)?)?;
+    let packages = metadata["packages"].as_array().context("cargo metadata: no packages")?;
+    let published = packages.iter().filter(|package| package["publish"].is_null());
+    published.map(|package| Ok(package["name"].as_str().context("a name")?.to_owned())).collect()
+}
+
+pub fn package(work: &Work) -> Result<()> {
+    let names = published(work)?;
+    let target = work.target().join("crates");
+    let mut package = cargo();
+    package.current_dir(&work.root).args(["package", "--locked", "--target-dir"]).arg(&target);
+    package.args(names.iter().flat_map(|name| ["-p", name]));
+    run(&mut package)?;
+    let out = work.out.join("crates");
+    std::fs::create_dir_all(&out)?;
+    for name in &names {
+        let file = format!("{name}-{}.crate", env!("CARGO_PKG_VERSION"));
+        let built = target.join("package").join(&file);
+        check(&built, name)?;
+        std::fs::copy(&built, out.join(&file)).with_context(|| format!("cannot copy {}", built.display()))?;
+    }
+    eprintln!("crates: {} packages", names.len());
+    Ok(())
+}
+
+/// Checks that a package contains the licence and the readme.
+fn check(package: &Path, name: &str) -> Result<()> {
+    let list = output(Command::new("tar").arg("tzf").arg(package))?;
+    let list = String::from_utf8_lossy(&list).into_owned();
+    for file in ["LICENSE", "README.md", "Cargo.toml"] {
+        if !list.lines().any(|line| line.split_once('/').is_some_and(|(_, path)| path == file)) {
+            bail!("the package of {name} has no {file}");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! A compiler and linker for an older glibc, and the environment of reproducible builds.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::work::{Work, output, run, write};
+
+/// Zig contains the symbols of every glibc. cargo-zigbuild translates the arguments of rustc and of
+/// build scripts for it.
+const TOOLS: [&str; 2] = ["ziglang==0.17.1", "cargo-zigbuild==0.24.1"];
+
+/// The environment of builds.
+pub struct Toolchain {
+    variables: Vec<(String, OsString)>,
+}
+
+impl Toolchain {
+    /// Makes a command build for the older glibc.
+    pub fn apply(&self, command: &mut Command) {
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+    }
+}
+
+/// The name of this machine's target in the environment variables of Cargo.
+fn target() -> Result<String> {
+    let text = output(Command::new("rustc").arg("-vV"))?;
+    let text = String::from_utf8(text)?;
+    let host = text.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc -vV: no host")?;
+    Ok(host.to_owned())
+}
+
+/// Installs the tools in a virtual environment, unless this has been done.
+pub fn prepare(work: &Work) -> Result<Toolchain> {
+    let target = target()?;
+    let cpu = match target.split_once('-') {
+        Some((cpu @ ("x86_64" | "aarch64"), "unknown-linux-gnu")) => cpu,
+        _ => bail!(
+            "releases are built on x86_64-unknown-linux-gnu or aarch64-unknown-linux-gnu, not on {target}"
+        ),
+    };
+    let folder = work.root.join("target/release-tools");
+    let (python, stamp) = (folder.join("bin/python"), folder.join("tools.txt"));
+    if fs::read_to_string(&stamp).is_ok_and(|tools| tools == TOOLS.join("\n")) {
+        eprintln!("tools: {}", TOOLS.join(", "));
+    } else {
+        run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
+        let mut install = Command::new(&python);
+        install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(TOOLS);
+        run(&mut install)?;
+        write(&stamp, TOOLS.join("\n"))?;
+    }
+    let mut variables: Vec<(String, OsString)> = Vec::new();
+    let upper = target.replace('-', "_").to_uppercase();
+    for (tool, names) in [
+        ("cc", vec![format!("CARGO_TARGET_{upper}_LINKER"), "CC".to_owned()]),
+        ("c++", vec!["CXX".to_owned()]),
+    ] {
+        let script = wrapper(work, &folder, tool, cpu)?;
+        variables.extend(names.into_iter().map(|name| (name, script.clone().into())));
+    }
+    variables.push(("CARGO_ENCODED_RUSTFLAGS".into(), rust_flags(work)?.into()));
+    variables.push((
+        "CFLAGS".into(),
+        prefix_maps(work)?.map(|(from, to)| format!("-ffile-prefix-map={from}={to}")).join(" ").into(),
+    ));
+    variables.push(("CARGO_INCREMENTAL".into(), "0".into()));
+    variables.push(("SOURCE_DATE_EPOCH".into(), commit_time(work)?.into()));
+    variables.push(("ZIG_GLOBAL_CACHE_DIR".into(), folder.join("cache").into()));
+    variables.push(("CARGO_TARGET_DIR".into(), work.target().into()));
+    Ok(Toolchain { variables })
+}
+
+/// A script that calls Zig's compiler for the older glibc.
+fn wrapper(work: &Work, folder: &std::path::Path, tool: &str, cpu: &str) -> Result<PathBuf> {
+    let script = folder.join(format!("glibc-{}-{tool}", work.glibc));
+    let bin = folder.join("bin");
+    let text = format!(
+        "#!/bin/sh\nPATH='{bin}':\"$PATH\" exec '{bin}/cargo-zigbuild' zig {tool} -- -target {cpu}-linux-gnu.{glibc} \"$@\"\n",
+        bin = bin.display(),
+        glibc = work.glibc,
+    );
+    write(&script, text)?;
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
+    Ok(script)
+}
+
+/// Folders of this machine, and the names that replace them in messages and debug information.
+fn prefix_maps(work: &Work) -> Result<[(String, &'static str); 2]> {
+    let home =
+        std::env::var("CARGO_HOME").or_else(|_| std::env::var("HOME").map(|home| format!("{home}/.cargo")));
+    let home = home.context("neither CARGO_HOME nor HOME is set")?;
+    Ok([(work.root.display().to_string(), "crossdock"), (home, "cargo")])
+}
+
+fn rust_flags(work: &Work) -> Result<String> {
+    let maps = prefix_maps(work)?.map(|(from, to)| format!("--remap-path-prefix={from}={to}"));
+    Ok([maps.as_slice(), &["-Cstrip=symbols".to_owned()]].concat().join("\u{1f}"))
+}
+
+/// The time of the last commit, in seconds.
+pub fn commit_time(work: &Work) -> Result<String> {
+    let time = output(Command::new("git").current_dir(&work.root).args(["log", "-1", "--format=%ct"]))?;
+    Ok(String::from_utf8(time)?.trim().to_owned())
+}
