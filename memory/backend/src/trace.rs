@@ -138,8 +138,9 @@ impl Trace {
 
     fn put(&self, phase: Phase<'_>) {
         let ns = u64::try_from(monotonic_time().saturating_sub(self.start).as_nanos()).unwrap_or(u64::MAX);
-        // SAFETY: `gettid` has no requirements.
-        let record = Record { thread: unsafe { libc::gettid() }, ns, phase };
+        // The function of the C library exists only from glibc 2.30 on.
+        let thread = rustix::thread::gettid().as_raw_nonzero().get();
+        let record = Record { thread, ns, phase };
         match &self.target {
             Target::File(..) => self.add(std::process::id(), &record),
             Target::Forwarded(forward) => forward(record),

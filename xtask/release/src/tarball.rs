@@ -115,11 +115,28 @@ pub fn check(work: &Work, file: &Path) -> Result<()> {
         "{} needs glibc 2.{needed}, expected at most 2.{newest}",
         file.display()
     );
+    let undefined = output(Command::new("nm").args(["-D", "--undefined-only"]).arg(file))?;
+    let missing = without_version(&String::from_utf8_lossy(&undefined));
+    anyhow::ensure!(
+        missing.is_empty(),
+        "{} needs functions that glibc 2.{newest} does not have: {}",
+        file.display(),
+        missing.join(", ")
+    );
     for path in [work.root.display().to_string(), std::env::var("HOME").unwrap_or_default()] {
         let found = path.len() > 1 && bytes.windows(path.len()).any(|window| window == path.as_bytes());
         anyhow::ensure!(!found, "{} contains the path {path} of this machine", file.display());
     }
     Ok(())
+}
+
+/// The undefined symbols in the output of nm that have no version of a library. They do not exist in
+/// the libraries against which the file was linked. Python's symbols come from the interpreter.
+fn without_version(symbols: &str) -> Vec<String> {
+    let needed = symbols.lines().filter_map(|line| line.trim().strip_prefix("U "));
+    let of_python = |name: &&str| name.starts_with("Py") || name.starts_with("_Py");
+    let missing = needed.filter(|name| !name.contains('@') && !of_python(name));
+    missing.map(str::to_owned).collect()
 }
 
 /// The newest minor version of glibc 2 whose symbols a library names.
@@ -137,6 +154,12 @@ fn glibc_minor(bytes: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn functions_that_no_library_has_are_found() {
+        let symbols = "                 U Py_IncRef\n                 U gettid\n                 U malloc@GLIBC_2.2.5\n                 w pidfd_getpid\n";
+        assert_eq!(without_version(symbols), ["gettid"]);
+    }
 
     #[test]
     fn newest_glibc_is_found_among_the_versions_of_symbols() {
