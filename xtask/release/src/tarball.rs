@@ -130,8 +130,8 @@ pub fn check(work: &Work, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The undefined symbols in the output of nm that have no version of a library. They do not exist in
-/// the libraries against which the file was linked. Python's symbols come from the interpreter.
+/// The undefined symbols in the output of nm that have no version of a library. They do not exist
+/// in the libraries against which the file was linked. Python's symbols come from the interpreter.
 fn without_version(symbols: &str) -> Vec<String> {
     let needed = symbols.lines().filter_map(|line| line.trim().strip_prefix("U "));
     let of_python = |name: &&str| name.starts_with("Py") || name.starts_with("_Py");
