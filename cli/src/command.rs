@@ -35,7 +35,8 @@ Examples:
   crossdock lock                                       Record the present plugins for a policy
 
 Plugins are searched in the paths of --plugins, in CROSSDOCK_PLUGIN_PATH (files and directories, separated by
-colons), next to the executable, and in ../lib/crossdock/plugins relative to it. A policy (--policy, docs/security.md) decides which of them may be loaded.
+colons), next to the executable, and in ../lib/crossdock/plugins relative to it. A policy (--policy,
+docs/security.md) decides which of them may be loaded.
 Warnings of the host and of plugins go to standard error, at the level CROSSDOCK_LOG=error|warn|info|debug|trace.
 CROSSDOCK_TRACE=FILE records all calls between the host and plugins.
 
