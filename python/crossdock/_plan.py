@@ -20,8 +20,8 @@ class Plan(_Base):
 
     def _repr_html_(self) -> str:
         """HTML for notebooks."""
-        heads = ("name", "verdict", "device", "reason")
-        rows = [heads, *([column[head] for head in heads] for column in self)]
+        rows = [("name", "verdict", "device", "reason")]
+        rows += ((plan["name"], plan["verdict"], plan["device"], plan["reason"]) for plan in self)
         lines = []
         for i, row in enumerate(rows):
             tag = "td" if i else "th"

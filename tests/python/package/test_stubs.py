@@ -35,6 +35,7 @@ with cd.Session("cuda:0", memory="32GiB", plugins=[pathlib.Path("a.so")], valida
     array: cd.EncodedArray = session.encoded(b"bytes")
     array = session.encoded(session.encoded(array).to_bytes())
     decoded: cd.Column = array.decode() if len(array) else session.from_vortex(array)
+    table = table.filter([("a", ">", 1), (["b", "c"], "==", "x")]).filter([True, None]).filter(table["a"])
     names: list[str] = [array.encoding, array.type]
     names = table.schema.names + [field.name for field in (table.schema[0], table.schema["a"])]
     verdicts: list[str] = [plan["verdict"] for plan in table.plan("dlpack", nulls="mask")]
@@ -105,6 +106,7 @@ WRONG = [
     'session.from_dlpack(column, bools="nibbles")',
     "session.encoded(table)",
     "table[1.5]",
+    'table.filter([("a", "~", 1)])',
     "table.num_rows = 7",
     'table.write_ipc("x", "lz4")',
     'table.write_ipc("x", compression="brotli")',

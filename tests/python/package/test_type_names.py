@@ -102,4 +102,4 @@ def test_columns_encoded_arrays_and_tables_show_types(session):
     encoded = column.encode("fastlanes.for")
     assert encoded.type == "uint32" and repr(encoded).endswith("of uint32, 2 values")
     table = session.from_arrow(pa.table({"a": pa.array([True])}))
-    assert "bool" in repr(table) and "<th>bool</th>" in table._repr_html_()
+    assert "bool" in repr(table) and ">bool</th>" in table._repr_html_()
