@@ -23,6 +23,7 @@ import subprocess
 import tempfile
 import zipfile
 
+import crossdock_sdist
 import maturin
 
 PYTHON = pathlib.Path(__file__).resolve().parents[1]
@@ -81,12 +82,14 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
 
 
 def build_sdist(sdist_directory, config_settings=None):
-    """Raises an error, because the package cannot be built without the other packages of the Cargo
-    workspace."""
-    raise NotImplementedError(
-        "crossdock has no source distribution, because the build needs the whole repository: use a wheel, or a checkout: "
-        "pip install ./python"
-    )
+    """Builds a source distribution, which contains the repository and the sources of all crates that the wheel needs.
+    Returns its file name."""
+    with tempfile.TemporaryDirectory() as folder:
+        info, metadata = _metadata(folder, config_settings)
+    name = info.removesuffix(".dist-info")
+    to = pathlib.Path(sdist_directory) / f"{name}.tar.gz"
+    crossdock_sdist.write(to, ROOT, name, metadata[f"{info}/METADATA"], _packages(), [_cargo()])
+    return to.name
 
 
 def _profile(config_settings):
@@ -107,17 +110,22 @@ def _run(command, **options):
         raise RuntimeError(f"cannot find {command[0]}: the build needs Rust's cargo on the PATH") from error
 
 
-def _build(profile):
-    """Builds the libraries and the command, and returns their paths: the module, the command, the plugins."""
+def _packages():
+    """Returns the ids and names of the packages that the wheel contains."""
     command = [_cargo(), "metadata", "--no-deps", "--format-version", "1"]
     metadata = json.loads(_run(command, cwd=ROOT, stdout=subprocess.PIPE).stdout)
-    packages = {
+    return {
         package["id"]: package["name"]
         for package in metadata["packages"]
         if package["name"] == COMMAND_CRATE
         or any("cdylib" in target["kind"] for target in package["targets"])
         and (package["name"] == MODULE_CRATE or pathlib.Path(package["manifest_path"]).is_relative_to(ROOT / "plugins"))
     }
+
+
+def _build(profile):
+    """Builds the libraries and the command, and returns their paths: the module, the command, the plugins."""
+    packages = _packages()
     selection = [flag for name in packages.values() for flag in ("-p", name)]
     command = [_cargo(), "build", "--profile", profile, "--message-format", "json-render-diagnostics", *selection]
     output = _run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout

@@ -3,6 +3,7 @@
 import base64
 import csv
 import hashlib
+import json
 import sys
 import tomllib
 import zipfile
@@ -18,11 +19,36 @@ if not FOLDER.is_dir():
 sys.path.insert(0, str(FOLDER))
 
 import crossdock_build as backend  # noqa: E402
+import crossdock_sdist as sdist  # noqa: E402
 
 
-def test_source_distribution_is_not_supported(tmp_path):
-    with pytest.raises(NotImplementedError, match="no source distribution.*pip install ./python"):
-        backend.build_sdist(tmp_path)
+def test_project_file_of_a_source_distribution_names_existing_files():
+    project = tomllib.loads(sdist._project((ROOT / "python" / "pyproject.toml").read_text()))
+    maturin, (folder,) = project["tool"]["maturin"], project["build-system"]["backend-path"]
+    assert (ROOT / folder / f"{project['build-system']['build-backend']}.py").is_file()
+    assert (ROOT / project["project"]["readme"]).is_file()
+    assert (ROOT / maturin["python-source"] / "crossdock/__init__.py").is_file()
+    assert (ROOT / maturin["manifest-path"]).is_file()
+    with pytest.raises(RuntimeError, match="expected one line"):
+        sdist._project("")
+
+
+def test_crates_for_other_systems_are_reduced_to_their_manifests(tmp_path):
+    folder = tmp_path / "a-1.0.0"
+    (folder / "src").mkdir(parents=True)
+    (folder / "src" / "lib.rs").write_text("pub mod a;")
+    (folder / "Cargo.toml").write_text("[package]")
+    (folder / ".cargo-checksum.json").write_text('{"files": {"src/lib.rs": "1"}, "package": "2"}')
+    names = {f"a-1.0.0/{name}" for name in ("src/lib.rs", "Cargo.toml", ".cargo-checksum.json")}
+    complete, reduced = (dict(sdist._crate(folder, needed)) for needed in (True, False))
+    assert set(complete) == set(reduced) == names
+    assert complete["a-1.0.0/src/lib.rs"] == b"pub mod a;" and reduced["a-1.0.0/src/lib.rs"] == b""
+    assert json.loads(reduced["a-1.0.0/.cargo-checksum.json"]) == {"files": {}, "package": "2"}
+
+
+def test_source_distribution_needs_a_repository(tmp_path):
+    with pytest.raises(RuntimeError, match="built from a checkout of the repository with git"):
+        sdist._tracked(tmp_path)
 
 
 def test_cargo_profile_defaults_to_release_and_invalid_names_are_rejected():
