@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use minisign::{SecretKey, SecretKeyBox};
 use sha2::{Digest, Sha256};
 
-use crate::work::files;
+use crate::work::{files, hex};
 
 const FILE: &str = "SHA256SUMS";
 
@@ -28,9 +28,8 @@ pub fn write(folder: &Path, key: Option<&SecretKey>) -> Result<()> {
     let mut lines = String::new();
     for path in files(folder)? {
         let bytes = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let digest =
-            Sha256::digest(&bytes).iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
-        writeln!(lines, "{digest}  {}", path.strip_prefix(folder)?.display())?;
+        let digest = Sha256::digest(&bytes);
+        writeln!(lines, "{}  {}", hex(&digest), path.strip_prefix(folder)?.display())?;
     }
     let sums = folder.join(FILE);
     std::fs::write(&sums, &lines).with_context(|| format!("cannot write {}", sums.display()))?;

@@ -1,7 +1,8 @@
-//! `cargo xtask release`: builds what is published in one folder: crates, a tarball and a wheel,
-//! with the notices of all dependencies, a list of components, checksums and signatures.
+//! `cargo xtask release`: builds what is published in one folder: crates, a tarball and the Python
+//! package, with the notices of all dependencies, a list of components, checksums and signatures.
 
 mod archive;
+mod check;
 mod checksums;
 mod crates;
 mod dependencies;
@@ -24,8 +25,8 @@ use crate::work::Work;
 /// Builds and verifies what is published, in one folder.
 ///
 /// The folder then contains the crates (crates/), the tarball with the command, the plugins and the
-/// library for C and C++, the wheel, SHA256SUMS, and the signature of SHA256SUMS if --key is given.
-/// docs/releasing.md describes how to publish them.
+/// library for C and C++, the wheel, the source distribution, SHA256SUMS, and the signature of
+/// SHA256SUMS if --key is given. docs/releasing.md describes how to publish them.
 #[derive(Parser)]
 #[command(name = "cargo xtask release")]
 struct Options {
@@ -39,6 +40,10 @@ struct Options {
     /// MINISIGN_PASSWORD
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
+    /// Only check the release in this folder: install each part with an empty home, without a
+    /// network and without a checkout, and use it
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "only", "key", "glibc"])]
+    check: Option<PathBuf>,
     /// The newest version of glibc that the programs may need
     #[arg(long, default_value = "2.28", value_name = "VERSION")]
     glibc: String,
@@ -50,7 +55,7 @@ enum Part {
     Crates,
     /// The command, the plugins, the library, headers and documentation
     Tarball,
-    /// The Python package
+    /// The Python package: a wheel and a source distribution
     Wheel,
 }
 
@@ -66,6 +71,10 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Result<()> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
+    if let Some(folder) = &options.check {
+        let out = folder.canonicalize().with_context(|| format!("cannot open {}", folder.display()))?;
+        return check::release(&Work { root, out, glibc: options.glibc.clone() });
+    }
     let version = env!("CARGO_PKG_VERSION");
     let out = options.out.clone().unwrap_or_else(|| root.join(format!("dist/crossdock-{version}")));
     if std::fs::read_dir(&out).is_ok_and(|mut entries| entries.next().is_some()) {

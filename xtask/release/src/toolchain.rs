@@ -11,18 +11,30 @@ use anyhow::{Context, Result, bail};
 use crate::work::{Work, output, run, write};
 
 /// Zig contains the symbols of every glibc. cargo-zigbuild translates the arguments of rustc and of
-/// build scripts for it.
-const TOOLS: [&str; 2] = ["ziglang==0.17.1", "cargo-zigbuild==0.24.1"];
+/// build scripts for it. maturin writes the metadata of the wheel.
+const TOOLS: [&str; 3] = ["ziglang==0.17.1", "cargo-zigbuild==0.24.1", "maturin==1.16.0"];
 
 /// The environment of builds.
 pub struct Toolchain {
     variables: Vec<(String, OsString)>,
+    folder: PathBuf,
 }
 
 impl Toolchain {
     /// Makes a command build for the older glibc.
     pub fn apply(&self, command: &mut Command) {
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+    }
+
+    /// The Python interpreter in whose environment the tools are installed.
+    pub fn python(&self) -> Command {
+        let bin = self.folder.join("bin");
+        let mut python = Command::new(bin.join("python"));
+        let mut path = bin.into_os_string();
+        path.push(":");
+        path.push(std::env::var_os("PATH").unwrap_or_default());
+        python.env("PATH", path);
+        python
     }
 }
 
@@ -72,7 +84,7 @@ pub fn prepare(work: &Work) -> Result<Toolchain> {
     variables.push(("SOURCE_DATE_EPOCH".into(), commit_time(work)?.into()));
     variables.push(("ZIG_GLOBAL_CACHE_DIR".into(), folder.join("cache").into()));
     variables.push(("CARGO_TARGET_DIR".into(), work.target().into()));
-    Ok(Toolchain { variables })
+    Ok(Toolchain { variables, folder })
 }
 
 /// A script that calls Zig's compiler for the older glibc.

@@ -1,4 +1,4 @@
-//! The Python package.
+//! The Python package: a wheel and a source distribution.
 
 use std::fs;
 use std::process::Command;
@@ -21,7 +21,7 @@ pub fn build(work: &Work, toolchain: &Toolchain) -> Result<()> {
         &documents.join("sboms/crossdock.cdx.json"),
         sbom::text("crossdock-python", &dependencies),
     )?;
-    let mut pip = Command::new("python3");
+    let mut pip = toolchain.python();
     pip.current_dir(&work.root).args([
         "-m",
         "pip",
@@ -30,7 +30,7 @@ pub fn build(work: &Work, toolchain: &Toolchain) -> Result<()> {
         "./python",
         "--no-deps",
     ]);
-    pip.arg("--wheel-dir").arg(&work.out);
+    pip.arg("--no-build-isolation").arg("--wheel-dir").arg(&work.out);
     pip.arg("--config-settings").arg(format!("documents={}", documents.display()));
     toolchain.apply(&mut pip);
     run(&mut pip)?;
@@ -44,5 +44,14 @@ pub fn build(work: &Work, toolchain: &Toolchain) -> Result<()> {
         fs::remove_dir_all(&unpacked).with_context(|| format!("cannot remove {}", unpacked.display()))?;
     }
     output(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(wheel).arg(&unpacked))?;
-    crate::work::files(&unpacked)?.iter().try_for_each(|file| tarball::check(work, file))
+    crate::work::files(&unpacked)?.iter().try_for_each(|file| tarball::check(work, file))?;
+    sources(work, toolchain)
+}
+
+/// The source distribution.
+fn sources(work: &Work, toolchain: &Toolchain) -> Result<()> {
+    let script = "import sys; sys.path.insert(0, 'build_backend'); import crossdock_build; \
+                  print(crossdock_build.build_sdist(sys.argv[1]))";
+    let mut python = toolchain.python();
+    run(python.current_dir(work.root.join("python")).args(["-c", script]).arg(&work.out))
 }

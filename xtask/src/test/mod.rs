@@ -11,6 +11,7 @@ mod mutants;
 mod object_store;
 mod parquet;
 pub mod python;
+mod release;
 mod rust;
 mod sample;
 mod schedule;

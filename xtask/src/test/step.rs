@@ -47,6 +47,9 @@ pub enum Step {
     Engines,
     /// A build of the wheel, which is installed in an empty environment and run
     Wheel,
+    /// A build of the release, each part of which is installed in an empty home and used: cargo
+    /// xtask release
+    Release,
     /// Fuzz targets, 20 s each, if there is a nightly toolchain: cargo xtask fuzz
     Fuzz,
     /// A few mutants of one crate, which the crate's own tests must find, if cargo-mutants is
@@ -84,7 +87,7 @@ impl Step {
         match self {
             // These steps begin after the build, so that a failed build is reported sooner. If they
             // began earlier, they would only compete with the build for Cargo's lock.
-            Self::Clippy | Self::Doc | Self::StableAbi | Self::Kernels => &[Self::Build],
+            Self::Clippy | Self::Doc | Self::StableAbi | Self::Release | Self::Kernels => &[Self::Build],
             Self::Wheel => &[Self::Build, Self::Venv],
             // Fuzzing comes after most other tests, because a fuzzer uses a whole core and would
             // slow down tests that measure time.
@@ -110,6 +113,7 @@ impl Step {
             Self::Parquet => Some("target/parquet"),
             Self::Avro => Some("target/avro"),
             Self::Engines => Some("target/datafusion"),
+            Self::Release => Some("target/dist"),
             _ => None,
         }
     }
@@ -138,6 +142,7 @@ impl Step {
             Self::Avro => (10, 300),
             Self::Engines => (10, 1200),
             Self::Wheel => (80, 80),
+            Self::Release => (10, 1800),
             Self::Fuzz => (420, 420),
             Self::Mutants => (10, 600),
             Self::Kernels => (130, 130),

@@ -2,8 +2,8 @@
 
 use super::step::Step;
 use super::{
-    Outcome, Run, asan, avro, book, deny, engines, fuzz, mutants, object_store, parquet, python, rust,
-    sim_cuda, skew, stream, vortex_writer,
+    Outcome, Run, asan, avro, book, deny, engines, fuzz, mutants, object_store, parquet, python, release,
+    rust, sim_cuda, skew, stream, vortex_writer,
 };
 use crate::cargo::cargo;
 use crate::kernels;
@@ -77,6 +77,10 @@ pub fn run(step: Step, run: &Run<'_>) -> Result<Outcome> {
         )),
         Step::Engines => engines::run(run),
         Step::Wheel => Ok(Outcome::check(python::wheel(run.workspace))),
+        Step::Release if run.tier.is_short() => Ok(Outcome::Skipped(
+            "a release is built with optimisation, which takes minutes, and is tested with --all".to_owned(),
+        )),
+        Step::Release => release::run(run),
         Step::Asan => asan::run(run),
         Step::Fuzz => fuzz::run(run),
         Step::Mutants => mutants::run(run),
