@@ -103,19 +103,22 @@ const char* crossdock_version(void);
 
 /*
  * [any-thread] Checks whether a program that was compiled with headers of the given ABI version may
- * use this library. In version 0.x both versions must be equal. From 1.0 on, the major versions
- * must be equal, and the program's minor version must not be greater.
+ * use this library. The major and the minor versions must be equal, and the program's patch version
+ * must not be greater.
  *
  * abi_major: CROSSDOCK_ABI_MAJOR of the program's headers.
  * abi_minor: CROSSDOCK_ABI_MINOR of the program's headers.
+ * abi_patch: CROSSDOCK_ABI_PATCH of the program's headers.
  * err:       Receives the error. May be NULL.
  *
- * Returns CROSSDOCK_OK, or CROSSDOCK_VERSION if the versions do not match.
+ * Returns CROSSDOCK_OK, or CROSSDOCK_WRONG_VERSION if the versions do not match.
  */
-crossdock_code crossdock_check_version(uint32_t abi_major, uint32_t abi_minor, crossdock_error* err);
+crossdock_code crossdock_check_version(uint32_t abi_major, uint32_t abi_minor, uint32_t abi_patch,
+                                       crossdock_error* err);
 
 /* Checks the headers that this program was compiled with. Call it before all other functions. */
-#define CROSSDOCK_CHECK_VERSION(err) crossdock_check_version(CROSSDOCK_ABI_MAJOR, CROSSDOCK_ABI_MINOR, (err))
+#define CROSSDOCK_CHECK_VERSION(err) \
+  crossdock_check_version(CROSSDOCK_ABI_MAJOR, CROSSDOCK_ABI_MINOR, CROSSDOCK_ABI_PATCH, (err))
 
 /*
  * [any-thread] Installs a handler for SIGBUS, the signal for a read beyond the end of a mapped file
@@ -184,7 +187,7 @@ typedef struct crossdock_host_settings {
  * out:      Receives the host. The caller owns it and must destroy it with crossdock_host_destroy.
  * err:      Receives the error. May be NULL.
  *
- * Returns CROSSDOCK_OK, or CROSSDOCK_IO, CROSSDOCK_UNSUPPORTED, CROSSDOCK_VERSION or
+ * Returns CROSSDOCK_OK, or CROSSDOCK_IO, CROSSDOCK_UNSUPPORTED, CROSSDOCK_WRONG_VERSION or
  * CROSSDOCK_BAD_DATA if a plugin file that `settings->plugins` names is missing or refused (see
  * CROSSDOCK_HOST_LENIENT).
  */

@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use crossdock_plugin_api::abi::{ABI_MAJOR, ABI_MINOR, Code, Error as RawError};
+use crossdock_plugin_api::abi::{ABI_MAJOR, ABI_MINOR, ABI_PATCH, Code, Error as RawError};
 use crossdock_plugin_api::{Error, Result};
 
 use crate::door;
@@ -24,9 +24,14 @@ pub extern "C" fn crossdock_version() -> *const c_char {
 /// # Safety
 /// The arguments meet the requirements of crossdock-host.h.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn crossdock_check_version(major: u32, minor: u32, err: *mut RawError) -> Code {
+pub unsafe extern "C" fn crossdock_check_version(
+    major: u32,
+    minor: u32,
+    patch: u32,
+    err: *mut RawError,
+) -> Code {
     // SAFETY: the header requires an `err` that is NULL or initialised.
-    unsafe { door::without(err, || check((major, minor), (ABI_MAJOR, ABI_MINOR))) }
+    unsafe { door::without(err, || check([major, minor, patch], [ABI_MAJOR, ABI_MINOR, ABI_PATCH])) }
 }
 
 /// `crossdock_handle_sigbus` of crossdock-host.h.
@@ -43,19 +48,17 @@ pub unsafe extern "C" fn crossdock_handle_sigbus(err: *mut RawError) -> Code {
     unsafe { door::without(err, install) }
 }
 
-fn check(program: (u32, u32), library: (u32, u32)) -> Result<()> {
-    let (major, minor) = library;
-    let is_compatible =
-        if major == 0 { program == library } else { program.0 == major && program.1 <= minor };
-    if is_compatible {
+fn check(program: [u32; 3], library: [u32; 3]) -> Result<()> {
+    if program[..2] == library[..2] && program[2] <= library[2] {
         return Ok(());
     }
+    let text = |version: [u32; 3]| version.map(|number| number.to_string()).join(".");
     Err(Error::version(format!(
-        "libcrossdock.so {} has ABI version {major}.{minor}, but this program was compiled for {}.{}: compile it with the \
-         headers of this library",
+        "libcrossdock.so {} has ABI version {}, but this program was compiled for {}: compile it with the headers of this \
+         library",
         env!("CARGO_PKG_VERSION"),
-        program.0,
-        program.1
+        text(library),
+        text(program)
     )))
 }
 
@@ -64,10 +67,10 @@ mod tests {
     use super::check;
 
     #[test]
-    fn header_minor_version_must_be_equal_before_1_0_and_not_newer_afterwards() {
-        assert!(check((0, 1), (0, 1)).is_ok());
-        assert!(check((0, 1), (0, 2)).is_err() && check((0, 2), (0, 1)).is_err());
-        assert!(check((1, 1), (1, 3)).is_ok());
-        assert!(check((1, 3), (1, 1)).is_err() && check((0, 1), (1, 1)).is_err());
+    fn headers_have_the_version_of_the_library_and_are_not_newer() {
+        assert!(check([1, 0, 1], [1, 0, 1]).is_ok() && check([1, 0, 0], [1, 0, 2]).is_ok());
+        for program in [[1, 0, 3], [1, 1, 0], [2, 0, 0], [0, 5, 0]] {
+            assert!(check(program, [1, 0, 2]).is_err(), "{program:?}");
+        }
     }
 }

@@ -95,7 +95,7 @@ class PluginHost {
   explicit PluginHost(const crossdock_host* host) : host_(host) {
     memory_ = static_cast<const crossdock_memory*>(host->get_interface(host, CROSSDOCK_HOST_MEMORY_ID));
     log_ = static_cast<const crossdock_host_log*>(host->get_interface(host, CROSSDOCK_HOST_LOG_ID));
-    if (!memory_) throw Error(CROSSDOCK_VERSION, "the host does not offer " CROSSDOCK_HOST_MEMORY_ID);
+    if (!memory_) throw Error(CROSSDOCK_WRONG_VERSION, "the host does not offer " CROSSDOCK_HOST_MEMORY_ID);
   }
 
   /* Allocates host memory. The host is retained until the buffer is released. */

@@ -89,17 +89,17 @@ extern "C" {
 
 /* The version of the ABI. Later releases of the same version only append fields and add constants
  * and interfaces. A plugin must check that an added field or interface is present before it uses
- * the addition. An incompatible change gets a new version. Hosts and plugins reject each other if
- * their versions differ. */
-#define CROSSDOCK_ABI_MAJOR 0
-#define CROSSDOCK_ABI_MINOR 5
+ * the addition. Version 1.0 is frozen: an incompatible change would get a new major version. Hosts
+ * and plugins reject each other if their major or minor versions differ. */
+#define CROSSDOCK_ABI_MAJOR 1
+#define CROSSDOCK_ABI_MINOR 0
 /* The number of the additions to this version: a release that appends fields or adds constants or
  * interfaces increments it. The description of an addition names the first version that has it. */
 #define CROSSDOCK_ABI_PATCH 0
 /* The value of crossdock_plugin_meta.api_range for a plugin that is built against this file and
  * checks that additions are present before it uses them. A plugin that cannot work without an
- * addition states the first version that has it, such as "^0.3.1". */
-#define CROSSDOCK_API_RANGE "^0.5.0"
+ * addition states the first version that has it, such as "^1.0.3". */
+#define CROSSDOCK_API_RANGE "^1.0.0"
 
 /* Whether the struct at `object` includes all of `field`. */
 #define CROSSDOCK_HAS(object, field) \
@@ -225,7 +225,7 @@ typedef int32_t crossdock_code;
 #define CROSSDOCK_INVALID_ARGUMENT 1 /* the caller passed an invalid argument */
 #define CROSSDOCK_UNSUPPORTED 2      /* the request is valid, but not supported */
 #define CROSSDOCK_BAD_DATA 3         /* input data violates its format */
-#define CROSSDOCK_VERSION 4          /* host and plugin have different versions */
+#define CROSSDOCK_WRONG_VERSION 4    /* host and plugin have different versions */
 #define CROSSDOCK_OUT_OF_MEMORY 5    /* no memory left in the system or in the session's limit */
 #define CROSSDOCK_DEVICE 6           /* a device or its driver failed, or is missing */
 #define CROSSDOCK_IO 7               /* reading or writing a file or pipe failed */
@@ -1370,7 +1370,7 @@ typedef struct crossdock_host_kernels {
    * @param out        the kernel, valid until the process ends. Store it and reuse it, but only
    *                   with the host that returned it, because a different host may have different
    *                   kernels.
-   * @return CROSSDOCK_VERSION if the host has no kernel with this name and these arguments;
+   * @return CROSSDOCK_WRONG_VERSION if the host has no kernel with this name and these arguments;
    *         CROSSDOCK_UNSUPPORTED if its kernels do not run on devices of this type */
   crossdock_code (*find)(const struct crossdock_host_kernels*, crossdock_device device, const char* name,
                          const char* arguments, const crossdock_kernel** out, crossdock_error* err);

@@ -2,8 +2,8 @@
 //! values of both.
 #![allow(missing_docs)]
 
-pub const ABI_MAJOR: u32 = 0;
-pub const ABI_MINOR: u32 = 5;
+pub const ABI_MAJOR: u32 = 1;
+pub const ABI_MINOR: u32 = 0;
 pub const ABI_PATCH: u32 = 0;
 pub const PLUGIN_MAGIC: u64 = u64::from_le_bytes(*b"XDPLGIN1");
 pub const META_MAGIC: u64 = u64::from_le_bytes(*b"XDCKMTA1");

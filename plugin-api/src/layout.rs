@@ -107,7 +107,7 @@ pub fn layouts() -> Vec<StructLayout> {
 
 /// Returns the text of the record. It has a line for each struct and for each field.
 pub fn render() -> String {
-    let mut text = format!("abi {}.{}\n", abi::ABI_MAJOR, abi::ABI_MINOR);
+    let mut text = format!("abi {}.{}.{}\n", abi::ABI_MAJOR, abi::ABI_MINOR, abi::ABI_PATCH);
     for s in layouts() {
         text += &format!("{}: size {} align {}\n", s.name, s.size, s.align);
         for (field, offset) in s.fields {

@@ -5,11 +5,11 @@ use crate::sized_struct::SizedStruct;
 use core::mem::offset_of;
 
 /// The ABI versions that plugins of this build work with: the one that they were built against.
-pub const API_RANGE: &str = "^0.5.0";
+pub const API_RANGE: &str = "^1.0.0";
 
 /// Lists the structs that begin with `struct_size`. `without` names the first field that a shorter
 /// struct may lack. If no field is named, the struct must have at least the size of this build. The
-/// sizes of the first release of this minor version must stay accepted. Therefore a field that is
+/// sizes of the first release of this version must stay accepted. Therefore a field that is
 /// added to a struct must follow the named field or become the named field. A test in
 /// `tests/cpu/released.rs` checks the accepted sizes.
 macro_rules! sized_structs {
@@ -87,7 +87,7 @@ pub const MIN_ENTRY_BYTES: usize = offset_of!(PluginEntry, get_interface) + size
 /// The capacity of [`PluginMeta::sizes`].
 pub const META_SIZES: usize = 128;
 
-/// The number of struct sizes that the first release of this minor version listed. Later releases
+/// The number of struct sizes that the first release of this version listed. Later releases
 /// may list more.
 pub const MIN_META_SIZES: usize = 33;
 

@@ -254,7 +254,7 @@ static crossdock_code create(const crossdock_host* host, crossdock_instance** ou
   crossdock_code code;
   if (HAS(CREATE_KEEPS_HOST)) host->retain(host);
   if (HAS(EXACT_HOST) && host->struct_size != sizeof *host)
-    return base_fail(err, CROSSDOCK_VERSION, "base: the host has an unexpected struct_size");
+    return base_fail(err, CROSSDOCK_WRONG_VERSION, "base: the host has an unexpected struct_size");
   if (!memory) {
     if (HAS(BARE_CREATE_KEEPS_HOST)) host->retain(host);
     return base_fail(err, CROSSDOCK_UNSUPPORTED, "base: the host offers no memory");

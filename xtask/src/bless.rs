@@ -2,7 +2,7 @@
 
 use crate::cargo::Workspace;
 use anyhow::{Context, Result, bail};
-use crossdock_plugin_api::record::{Abi, Compatibility, Contract, FILES, releases};
+use crossdock_plugin_api::record::{Abi, Contract, FILES, HOST_HEADER, compare_host_headers, releases};
 use std::path::Path;
 
 /// Options of `cargo xtask bless`.
@@ -17,7 +17,10 @@ pub struct Options {
 pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     let abi = workspace.root.join("plugin-api/abi");
     if options.release {
-        return release(&abi, &Contract::current());
+        let host = workspace.root.join("capi/include").join(HOST_HEADER);
+        let host =
+            std::fs::read_to_string(&host).with_context(|| format!("cannot read {}", host.display()))?;
+        return release(&abi, &Contract::current(), &host);
     }
     let path = abi.join("layout.txt");
     let before = std::fs::read_to_string(&path).unwrap_or_default();
@@ -31,8 +34,9 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Records the contract `today` in `abi/released`, unless the same contract is already recorded.
-fn release(abi: &Path, today: &Contract) -> Result<()> {
+/// Records the contract `today` and the header `host` in `abi/released`, unless the same contract is
+/// already recorded.
+fn release(abi: &Path, today: &Contract, host: &str) -> Result<()> {
     let path = abi.join("layout.txt");
     let layout = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     if layout != today.layout {
@@ -40,16 +44,18 @@ fn release(abi: &Path, today: &Contract) -> Result<()> {
     }
     let folder = abi.join("released");
     let on_record = releases(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    let name = match next(&on_record, today)? {
-        Next::OnRecord(name) => {
-            println!("the contract is already recorded as ABI {name}");
+    let name = today.version().context("the layout table does not begin with its version")?;
+    if let Some((last, released)) = on_record.last() {
+        may_follow(&folder, today, host, *last, released)?;
+        if *last == name {
+            println!("ABI {name} is already recorded");
             return Ok(());
         }
-        Next::New(name) => name,
-    };
+    }
     let folder = folder.join(name.to_string());
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    for (file, text) in FILES.iter().zip([&today.header, &today.layout]) {
+    let files = [(FILES[0], today.header.as_str()), (FILES[1], &today.layout), (HOST_HEADER, host)];
+    for (file, text) in files {
         let path = folder.join(file);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
@@ -57,28 +63,13 @@ fn release(abi: &Path, today: &Contract) -> Result<()> {
     Ok(())
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Next {
-    OnRecord(Abi),
-    New(Abi),
-}
-
-/// The version under which `today` is recorded.
-fn next(on_record: &[(Abi, Contract)], today: &Contract) -> Result<Next> {
-    let (major, minor) = today.version().context("the layout table does not begin with its version")?;
-    let first = Abi { major, minor, appended: 0 };
-    let Some((abi, released)) = on_record.last() else { return Ok(Next::New(first)) };
-    if let Err(words) = today.may_follow(*abi, released) {
-        bail!("{words}");
-    }
-    if (abi.major, abi.minor) != (major, minor) {
-        return Ok(Next::New(first));
-    }
-    Ok(match today.compare(released) {
-        // The contract is already recorded, even if the comments of the header differ.
-        Compatibility::Same => Next::OnRecord(*abi),
-        _ => Next::New(Abi { appended: abi.appended + 1, ..*abi }),
-    })
+/// Checks both headers against those of the last release.
+fn may_follow(folder: &Path, today: &Contract, host: &str, last: Abi, released: &Contract) -> Result<()> {
+    let path = folder.join(last.to_string()).join(HOST_HEADER);
+    let old = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let version = today.version().context("the layout table does not begin with its version")?;
+    let of_host = compare_host_headers(&old, host).may_follow(version, last);
+    today.may_follow(last, released).and(of_host).map_err(anyhow::Error::msg)
 }
 
 #[cfg(test)]
@@ -95,49 +86,65 @@ mod tests {
         releases(&abi.join("released")).unwrap().iter().map(|(abi, _)| abi.to_string()).collect()
     }
 
-    fn with(layout: impl Fn(&str) -> String) -> Contract {
+    const HOST: &str = "crossdock_code crossdock_f(int a);\n";
+
+    /// The current contract with another patch version, and further changes of its layout.
+    fn with(patch: u32, layout: impl Fn(String) -> String) -> Contract {
         let today = Contract::current();
-        Contract { layout: layout(&today.layout), ..today }
+        let version = today.version().unwrap();
+        let next = Abi { patch, ..version };
+        let text = today.layout.replacen(&format!("abi {version}\n"), &format!("abi {next}\n"), 1);
+        Contract { layout: layout(text), ..today }
     }
 
     #[test]
     fn records_each_abi_version_once_and_rejects_breaking_changes() {
         let abi = folder("release");
-        let record = |contract: &Contract| {
+        let record = |contract: &Contract, host: &str| {
             std::fs::write(abi.join("layout.txt"), &contract.layout).unwrap();
-            release(&abi, contract)
+            release(&abi, contract, host)
         };
-        let today = Contract::current();
-        record(&today).unwrap();
-        record(&today).unwrap();
-        let (major, minor) = today.version().unwrap();
-        let first = format!("{major}.{minor}");
-        assert_eq!(names(&abi), std::slice::from_ref(&first));
-        assert_eq!(Contract::read(&abi.join("released").join(&first)).unwrap(), today);
+        let version = Contract::current().version().unwrap();
+        let first = with(0, |layout| layout);
+        record(&first, HOST).unwrap();
+        record(&first, HOST).unwrap();
+        let name = |patch| Abi { patch, ..version }.to_string();
+        assert_eq!(names(&abi), [name(0)]);
+        assert_eq!(Contract::read(&abi.join("released").join(name(0))).unwrap(), first);
 
-        let appended =
-            with(|layout| layout.to_owned() + "crossdock_later: size 8 align 8\n      0 struct_size\n");
-        record(&appended).unwrap();
-        assert_eq!(names(&abi), [first.clone(), format!("{first}.1")]);
+        let append = |layout: String| layout + "crossdock_later: size 8 align 8\n      0 struct_size\n";
+        let message = record(&with(0, append), HOST).unwrap_err().to_string();
+        assert!(
+            message.contains("crossdock_later is new") && message.contains("CROSSDOCK_ABI_PATCH"),
+            "{message}"
+        );
+        let more = HOST.to_owned() + "void crossdock_g(void);\n";
+        let message = record(&first, &more).unwrap_err().to_string();
+        assert!(message.contains("crossdock_g") && message.contains("CROSSDOCK_ABI_PATCH"), "{message}");
+        record(&with(1, append), &more).unwrap();
+        assert_eq!(names(&abi), [name(0), name(1)]);
 
-        let broken = with(|_| appended.layout.replacen("     40 buffers\n", "     48 buffers\n", 1));
-        let message = format!("{:#}", record(&broken).unwrap_err());
+        let broken = |layout: String| append(layout).replacen("     40 buffers\n", "     48 buffers\n", 1);
+        let message = format!("{:#}", record(&with(2, broken), &more).unwrap_err());
         assert!(message.contains("'buffers' at 48, was 'buffers' at 40"), "{message}");
-        assert!(record(&today).unwrap_err().to_string().contains("crossdock_later was removed"));
+        let message = record(&with(2, append), HOST).unwrap_err().to_string();
+        assert!(message.contains("crossdock_g(void);' was removed"), "{message}");
+        assert!(record(&first, &more).unwrap_err().to_string().contains("which has been released"));
         assert_eq!(names(&abi).len(), 2, "nothing is overwritten");
 
-        let next = format!("abi {major}.{}\n", minor + 1);
-        let bumped = with(|_| broken.layout.replacen(&format!("abi {first}\n"), &next, 1));
-        record(&bumped).unwrap();
-        assert_eq!(names(&abi)[2], format!("{major}.{}", minor + 1));
+        let next = Abi { major: version.major + 1, minor: 0, patch: 0 };
+        let line =
+            |layout: String| layout.replacen(&format!("abi {}\n", name(0)), &format!("abi {next}\n"), 1);
+        record(&with(0, |layout| broken(line(layout))), HOST).unwrap();
+        assert_eq!(names(&abi)[2], next.to_string());
         std::fs::remove_dir_all(abi).unwrap();
     }
 
     #[test]
     fn recording_an_abi_version_rejects_an_outdated_layout_file() {
         let abi = folder("unblessed");
-        std::fs::write(abi.join("layout.txt"), "abi 0.0\n").unwrap();
-        let message = release(&abi, &Contract::current()).unwrap_err().to_string();
+        std::fs::write(abi.join("layout.txt"), "abi 0.0.0\n").unwrap();
+        let message = release(&abi, &Contract::current(), HOST).unwrap_err().to_string();
         assert!(message.contains("cargo xtask bless"), "{message}");
         assert!(!abi.join("released").exists());
         std::fs::remove_dir_all(abi).unwrap();

@@ -62,11 +62,10 @@ enum Command {
     Tidy,
     /// Write plugin-api/abi/layout.txt from the Rust structs, after an intended change of the ABI
     ///
-    /// With --release, also records the header and the layout table of a release in
-    /// plugin-api/abi/released/. The record of the first release of ABI 0.1 is named 0.1. The
-    /// record of the first release that appends to this ABI is named 0.1.1. Records are never
-    /// overwritten. A change that breaks a recorded ABI is rejected, and each difference is
-    /// printed.
+    /// With --release, also records the headers and the layout table of a release in
+    /// plugin-api/abi/released/. The record has the name of the ABI's version, such as 1.0.1 for
+    /// the first release that appends to ABI 1.0. Records are never overwritten. A change that
+    /// breaks a recorded ABI is rejected, and each difference is printed.
     Bless(bless::Options),
     /// Run the benchmarks of Crossdock and of comparable libraries; pass them the arguments after
     /// `--`

@@ -6,9 +6,9 @@
 static void reports_and_checks_the_version(void) {
   CHECK(strchr(crossdock_version(), '.'));
   OK(CROSSDOCK_CHECK_VERSION(ERR));
-  FAILS(CROSSDOCK_VERSION, "compiled for 0.999", crossdock_check_version(0, 999, ERR));
-  FAILS(CROSSDOCK_VERSION, "compiled for 7.0", crossdock_check_version(7, 0, ERR));
-  CHECK(crossdock_check_version(7, 0, NULL) == CROSSDOCK_VERSION);
+  FAILS(CROSSDOCK_WRONG_VERSION, "compiled for 1.0.999", crossdock_check_version(1, 0, 999, ERR));
+  FAILS(CROSSDOCK_WRONG_VERSION, "compiled for 7.0.0", crossdock_check_version(7, 0, 0, ERR));
+  CHECK(crossdock_check_version(7, 0, 0, NULL) == CROSSDOCK_WRONG_VERSION);
 }
 
 static void rejects_null_arguments(void) {
@@ -89,7 +89,7 @@ static void rejects_unknown_settings_of_newer_programs(void) {
   OK(crossdock_host_create(&settings.known, &host, ERR));
   end_host(host);
   settings.later = 1;
-  FAILS(CROSSDOCK_VERSION, "too old", crossdock_host_create(&settings.known, &host, ERR));
+  FAILS(CROSSDOCK_WRONG_VERSION, "too old", crossdock_host_create(&settings.known, &host, ERR));
 }
 
 /* Creates a file in the folder. Returns its path. */

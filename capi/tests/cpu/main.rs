@@ -7,3 +7,4 @@ mod cpp;
 mod example;
 mod functions;
 mod header;
+mod released;

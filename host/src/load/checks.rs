@@ -37,8 +37,8 @@ pub(super) fn check_metadata(metadata: &Metadata) -> Result<(), Refusal> {
             abi::MIN_META_SIZES
         )));
     }
-    // Within a minor version, structs grow only at their ends, so the sizes of other releases of
-    // the same minor version are compatible.
+    // Within a version, structs grow only at their ends, so the sizes of other releases of the same
+    // version are compatible.
     let wrong = abi::BUILT_SIZES.iter().zip(&metadata.sizes).filter(|(host, got)| !host.accepts(**got));
     let wrong: Vec<String> = wrong
         .map(|(host, got)| {

@@ -3,7 +3,13 @@
 
 /// Constants whose values may change between releases: the parts of the version, and the length of
 /// a list to which a release may append.
-const VARIABLE: &[&str] = &["CROSSDOCK_ABI_MAJOR", "CROSSDOCK_ABI_MINOR", "CROSSDOCK_META_N_SIZES"];
+const VARIABLE: &[&str] = &[
+    "CROSSDOCK_ABI_MAJOR",
+    "CROSSDOCK_ABI_MINOR",
+    "CROSSDOCK_ABI_PATCH",
+    "CROSSDOCK_API_RANGE",
+    "CROSSDOCK_META_N_SIZES",
+];
 
 pub(super) fn compare(released: &str, current: &str, breaks: &mut Vec<String>, appends: &mut Vec<String>) {
     let (released, current) = (code(released), code(current));
@@ -34,6 +40,60 @@ pub(super) fn compare(released: &str, current: &str, breaks: &mut Vec<String>, a
     let new_typedefs = typedefs(&current);
     let removed = typedefs(&released).into_iter().filter(|old| !new_typedefs.contains(old));
     breaks.extend(removed.map(|old| format!("'{old}' was removed")));
+}
+
+/// Compares which structs the headers define, whether fields were appended, and the declarations of
+/// functions. For a header with a layout table, `table::compare` does the first two.
+pub(super) fn compare_declarations(
+    released: &str,
+    current: &str,
+    breaks: &mut Vec<String>,
+    appends: &mut Vec<String>,
+) {
+    let (released, current) = (code(released), code(current));
+    let (old_bodies, new_bodies) = (bodies(&released), bodies(&current));
+    for (name, old) in &old_bodies {
+        let Some((_, new)) = new_bodies.iter().find(|(n, _)| n == name) else {
+            breaks.push(format!("struct {name} was removed"));
+            continue;
+        };
+        for field in new.iter().skip(old.len()) {
+            let is_sized = old.first().is_some_and(|field| field == "size_t struct_size");
+            let to = if is_sized { &mut *appends } else { &mut *breaks };
+            to.push(format!("struct {name}: '{field}' was appended"));
+        }
+    }
+    let is_new = |name: &String| old_bodies.iter().all(|(old, _)| old != name);
+    appends
+        .extend(new_bodies.iter().filter(|(name, _)| is_new(name)).map(|(name, _)| format!("{name} is new")));
+    let (old_functions, new_functions) = (functions(&released), functions(&current));
+    let differs = |old: &&String| !new_functions.contains(old);
+    breaks.extend(old_functions.iter().filter(differs).map(|old| format!("'{old}' was removed")));
+    let is_new = |new: &&String| !old_functions.contains(new);
+    appends.extend(new_functions.iter().filter(is_new).map(|new| format!("'{new}' is new")));
+}
+
+/// Returns the declarations of functions, which begin at the start of a line.
+fn functions(code: &str) -> Vec<String> {
+    let is_begin = |line: &str| {
+        line.starts_with(|c: char| c.is_ascii_alphabetic())
+            && line.contains('(')
+            && !["typedef ", "static ", "extern "].iter().any(|word| line.starts_with(word))
+    };
+    let mut functions = Vec::new();
+    let mut lines = code.lines();
+    while let Some(line) = lines.next() {
+        if !is_begin(line) {
+            continue;
+        }
+        let mut declaration = line.to_owned();
+        while !declaration.contains(';') {
+            let Some(more) = lines.next() else { break };
+            declaration = declaration + " " + more;
+        }
+        functions.push(squeeze(&declaration));
+    }
+    functions
 }
 
 /// Removes comments from the header and joins continued lines.

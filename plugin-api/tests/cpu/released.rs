@@ -1,5 +1,4 @@
-//! Compares the current ABI with the released ABIs. Within a minor version, the ABI may only
-//! append.
+//! Compares the current ABI with the released ABIs. Within a version, the ABI may only append.
 
 use std::io::Write;
 use std::path::Path;
@@ -7,7 +6,8 @@ use std::path::Path;
 use crossdock_plugin_api::record::{Abi, Compatibility, Contract, releases};
 use crossdock_plugin_api::{abi, sizes};
 
-const FIRST: Abi = Abi { major: abi::ABI_MAJOR, minor: abi::ABI_MINOR, appended: 0 };
+/// The version with which changed ABIs are compared.
+const RELEASED: Abi = Abi { major: abi::ABI_MAJOR, minor: abi::ABI_MINOR, patch: 0 };
 
 fn recorded_releases() -> Vec<(Abi, Contract)> {
     releases(&Path::new(env!("CARGO_MANIFEST_DIR")).join("abi/released")).unwrap()
@@ -49,14 +49,14 @@ fn each_recorded_abi_version_is_allowed_after_its_predecessor() {
     }
 }
 
-/// The struct sizes of the first release of this minor version must stay accepted.
+/// The struct sizes of the first release of this version must stay accepted.
 #[test]
 fn minimum_sizes_accept_the_structs_of_the_first_published_version() {
     let releases = recorded_releases();
     let Some((_, first)) =
-        releases.iter().find(|(abi, _)| (abi.major, abi.minor) == (FIRST.major, FIRST.minor))
+        releases.iter().find(|(abi, _)| (abi.major, abi.minor) == (RELEASED.major, RELEASED.minor))
     else {
-        return skipped("the least sizes against the first release of this minor version");
+        return skipped("the least sizes against the first release of this version");
     };
     for (name, min_bytes, _) in sizes::sized_structs() {
         let line = first.layout.lines().find(|line| line.starts_with(&format!("{name}: size ")));
@@ -65,7 +65,7 @@ fn minimum_sizes_accept_the_structs_of_the_first_published_version() {
         let size: usize = line.split(' ').nth(2).unwrap().parse().unwrap();
         assert!(
             min_bytes <= size,
-            "{name}: requires {min_bytes} bytes, but {FIRST} had {size}: name the first field that may be missing"
+            "{name}: requires {min_bytes} bytes, but the first release had {size}: name the first field that may be missing"
         );
     }
 }
@@ -73,14 +73,16 @@ fn minimum_sizes_accept_the_structs_of_the_first_published_version() {
 /// Applies a change to the header and to the layout table of the current ABI. Compares the changed
 /// ABI with the unchanged ABI, as if the unchanged ABI had been released.
 fn changed(header: (&str, &str), layout: (&str, &str)) -> (Compatibility, Result<(), String>) {
-    let released = Contract::current();
+    let mut released = Contract::current();
+    let version = format!("abi {}\n", released.version().unwrap());
+    released.layout = released.layout.replacen(&version, &format!("abi {RELEASED}\n"), 1);
     let replace = |text: &str, (from, to): (&str, &str)| {
         assert!(text.contains(from), "'{from}' does not occur any more: change this test");
         text.replacen(from, to, 1)
     };
     let current =
         Contract { header: replace(&released.header, header), layout: replace(&released.layout, layout) };
-    (current.compare(&released), current.may_follow(FIRST, &released))
+    (current.compare(&released), current.may_follow(RELEASED, &released))
 }
 
 const NOTHING: (&str, &str) = ("", "");
@@ -92,7 +94,7 @@ fn breaks(header: (&str, &str), layout: (&str, &str)) -> String {
     };
     let message = verdict.unwrap_err();
     assert!(
-        lines.iter().all(|line| message.contains(line)) && message.contains("CROSSDOCK_ABI_MINOR"),
+        lines.iter().all(|line| message.contains(line)) && message.contains("CROSSDOCK_ABI_MAJOR"),
         "{message}"
     );
     lines.join("; ")
@@ -114,7 +116,9 @@ fn accepts_a_field_at_the_end_of_a_sized_struct() {
     );
     let expected = vec!["crossdock_column_plan: 'bytes' was appended".into()];
     assert_eq!(compatibility, Compatibility::Appends(expected));
-    assert_eq!(verdict, Ok(()));
+    let message = verdict.unwrap_err();
+    assert!(message.contains("'bytes' was appended") && message.contains("CROSSDOCK_ABI_PATCH"), "{message}");
+    assert_eq!(compatibility.may_follow(Abi { patch: 1, ..RELEASED }, RELEASED), Ok(()));
 }
 
 #[test]
@@ -181,25 +185,21 @@ fn rejects_changed_types_signatures_and_values() {
 }
 
 #[test]
-fn allows_breaking_changes_in_new_minor_version_and_rejects_lower_version() {
-    let released = Contract::current();
-    let next = format!("abi {}.{}\n", abi::ABI_MAJOR, abi::ABI_MINOR + 1);
-    let version = released.layout.lines().next().unwrap().to_owned() + "\n";
-    let mut current = released.clone();
-    current.layout =
-        current.layout.replacen(&version, &next, 1).replacen("     40 buffers\n", "     48 buffers\n", 1);
-    assert_eq!(current.may_follow(FIRST, &released), Ok(()));
-    let later = Abi { minor: abi::ABI_MINOR + 1, ..FIRST };
-    assert!(released.may_follow(later, &current).unwrap_err().contains("which has been released"));
+fn allows_breaking_changes_in_new_major_version_and_rejects_lower_version() {
+    let breaks = Compatibility::Breaks(vec!["'a' was removed".into()]);
+    let later = Abi { major: RELEASED.major + 1, ..RELEASED };
+    assert_eq!(breaks.may_follow(later, RELEASED), Ok(()));
+    assert!(breaks.may_follow(RELEASED, RELEASED).unwrap_err().contains("'a' was removed"));
+    assert!(Compatibility::Same.may_follow(RELEASED, later).unwrap_err().contains("which has been released"));
 }
 
 #[test]
 fn versions_are_ordered_by_their_numbers() {
-    let names = ["0.1", "0.1.1", "0.1.10", "0.2", "1.0"];
+    let names = ["0.1.0", "0.1.1", "0.1.10", "0.2.0", "1.0.0"];
     let mut abis: Vec<_> = names.iter().rev().map(|name| Abi::parse(name).unwrap()).collect();
     abis.sort();
     assert_eq!(abis.iter().map(Abi::to_string).collect::<Vec<_>>(), names);
-    assert!(["", "0", "0.x", "0.1.2.3", "0.1.x"].iter().all(|name| Abi::parse(name).is_none()));
+    assert!(["", "0", "0.1", "0.1.2.3", "0.1.x"].iter().all(|name| Abi::parse(name).is_none()));
 }
 
 #[test]
@@ -210,5 +210,6 @@ fn api_range_equals_abi_version() {
         Contract::current().header.contains(&example),
         "crossdock.h: the comment of api_range does not show {example}"
     );
-    assert_eq!(Contract::current().version(), Some((abi::ABI_MAJOR, abi::ABI_MINOR)));
+    let version = Abi { patch: abi::ABI_PATCH, ..RELEASED };
+    assert_eq!(Contract::current().version(), Some(version));
 }

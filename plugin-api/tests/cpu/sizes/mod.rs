@@ -457,6 +457,6 @@ fn current_plugin_rejects_a_host_of_another_minor_version() {
     assert_eq!(error.code(), Code::VERSION);
     assert_eq!(
         error.message(),
-        "the host has ABI version 0.6, expected 0.5: get the plugin's build for this host"
+        "the host has ABI version 1.1, expected 1.0: get the plugin's build for this host"
     );
 }
