@@ -11,7 +11,7 @@ use arrow_schema::{DataType, Field, Schema};
 use crossdock_arrays::{DeviceArray, DeviceBatch, call_stream, export_batch, import_field_ref};
 use crossdock_memory::{Buffer, Memory};
 use crossdock_plugin_api::{
-    Call, DecodePlan, Device, EncodedNode, Encoding, Host, Owned, Plugin, Result, abi,
+    Call, DecodePlan, Device, EncodedNode, Encoding, Host, Operator, Owned, Plugin, Result, abi,
     crossdock_plugin,
 };
 
@@ -88,6 +88,16 @@ impl Encoding for Encodings {
         Ok(Some((rows.end - rows.start) * 4))
     }
 
+    /// Describes decoding as a program, which the host runs if the values are needed on a device.
+    /// Without this function, `decode` is called, and the host copies its result to the device.
+    fn lower(&self, node: EncodedNode<'_>) -> Result<Option<Vec<Operator>>> {
+        let reference = Node::read(node)?.reference.cast_unsigned();
+        Ok(Some(vec![
+            Operator::Load { buffer: 0, at: 0 },
+            Operator::Add(reference.into()),
+        ]))
+    }
+
     /// Plans to decode only the wanted rows. Without this function, `decode` must return all rows
     /// of the node, and the host drops the others.
     fn plan(&self, node: EncodedNode<'_>, _: Device, rows: Range<u64>) -> Result<DecodePlan> {
@@ -97,8 +107,7 @@ impl Encoding for Encodings {
         })
     }
 
-    /// Decodes on the CPU, as planned. If buffers are on another device, the host copies them to
-    /// the CPU, and copies the decoded batch back to the device.
+    /// Decodes on the CPU, as planned.
     fn decode(
         &self,
         call: &Call<'_>,

@@ -332,6 +332,12 @@ fn new_command_creates_a_folder_and_lists_its_files() {
   test: cd packer && cargo test
 ";
     assert_eq!(text, expected);
+    let page = include_str!("../../../docs/encoding-plugins.md");
+    let blocks = page.split("\n```rust\n").skip(1).filter_map(|rest| rest.split("\n```").next());
+    let code =
+        |text: &str| text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+    let shown = blocks.flat_map(code).collect::<Vec<_>>();
+    assert_eq!(code(&content(&dir, "packer/src/lib.rs")), shown, "docs/encoding-plugins.md shows other code");
     let manifest = content(&dir, "packer/Cargo.toml");
     let version = env!("CARGO_PKG_VERSION");
     assert!(manifest.contains(&format!("crossdock-plugin-api = \"{version}\"\n")), "{manifest}");
