@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import resource
 import time
 from pathlib import Path
@@ -16,6 +17,12 @@ def path_of(variable):
         pytest.skip(f"{variable} is not set; `cargo xtask test --all` sets it to what it built")
     assert Path(path).is_file(), f"{variable}: there is no file {path}"
     return path
+
+
+def blocks_of(page):
+    """The Python blocks of a page of the documentation."""
+    text = (Path(__file__).parents[2] / page).read_text()
+    return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def assert_freed(session):

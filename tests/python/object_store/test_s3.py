@@ -7,9 +7,11 @@ import sys
 import time
 import urllib.request
 
+import crossdock as cd
 import pyarrow as pa
 import pytest
 from conftest import ipc_bytes, table
+from separate_plugin import blocks_of
 
 
 @pytest.fixture(scope="module")
@@ -115,3 +117,23 @@ def test_error_contains_no_credentials(session, bucket):
     with pytest.raises(OSError) as raised:
         session.read(f"{uri}/none.arrow", storage_options=options)
     assert "secret" not in str(raised.value)
+
+
+def test_programs_of_the_page_run(plugin, server, bucket):
+    address, uri, options = bucket
+    for name in ("a", "b", "flights"):
+        data = table().append_column("carrier", pa.array(["UA"] * 1000))
+        put(f"{address}/{name}.arrow", ipc_bytes(data))
+    server.files["flights.arrow"] = ipc_bytes(table())
+    first, second = (block for block in blocks_of("docs/python.md") if "libcrossdock_object_store_plugin.so" in block)
+    program = first + "assert scan.to_table().num_rows == 2000\n" + second + "assert table.num_rows == 1000\n"
+    for shown, used in [
+        ('"libcrossdock_object_store_plugin.so"', repr(plugin)),
+        ('"cuda:1"', '"cpu"'),
+        ("https://example.com", server.uri("none", "").rstrip("/")),
+        ("s3://bucket", uri),
+        ('"region": "eu-central-1"', f"**{options!r}"),
+    ]:
+        assert shown in program, shown
+        program = program.replace(shown, used)
+    exec(program, {"cd": cd})

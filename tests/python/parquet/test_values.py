@@ -1,12 +1,16 @@
 """Files of pyarrow are read with the same values and types, and written files are read by pyarrow and Polars."""
 
+import pathlib
+
 import crossdock as cd
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tables
+from separate_plugin import blocks_of
 
+FLIGHTS = pathlib.Path(__file__).parents[3] / "examples/data/flights-january.arrow"
 CODECS = ["none", "snappy", "gzip", "lz4", "zstd", "brotli"]
 
 
@@ -178,3 +182,19 @@ def test_source_of_bytes_and_of_a_file_object_is_read(session, tmp_path):
 def test_plugin_is_named_by_the_session(session):
     assert any("parquet" in name for name in session.plugins)
     assert isinstance(session, cd.Session)
+
+
+def test_program_of_the_page_runs(plugin, tmp_path, monkeypatch):
+    (program,) = blocks_of("docs/parquet.md")
+    monkeypatch.chdir(tmp_path)
+    flights = pa.ipc.open_file(FLIGHTS).read_all()
+    pq.write_table(flights, "flights.parquet")
+    # On a device, the program needs a GPU.
+    assert 'Session("cuda:0")' in program
+    program = program.replace('Session("cuda:0")', f"Session(plugins=[{plugin!r}])")
+    names = {"crossdock": cd}
+    exec(program, names)
+    distances = pq.read_table("long.parquet")["distance"].to_pylist()
+    assert distances == [distance for distance in flights["distance"].to_pylist() if distance > 1000]
+    assert pq.ParquetFile("long.parquet").metadata.row_group(0).column(1).compression == "ZSTD"
+    names.clear()
