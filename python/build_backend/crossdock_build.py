@@ -20,6 +20,8 @@ import re
 import shutil
 import stat
 import subprocess
+import sys
+import sysconfig
 import tempfile
 import zipfile
 
@@ -30,7 +32,10 @@ PYTHON = pathlib.Path(__file__).resolve().parents[1]
 ROOT = PYTHON.parent
 PLUGINS = "crossdock/plugins/"
 MODULE_CRATE = "crossdock-python"
-MODULE = "crossdock/_native.abi3.so"
+# The module uses the stable ABI, and works with CPython 3.11 and newer. The free-threaded build of CPython 3.14 has no
+# stable ABI.
+FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+MODULE = "crossdock/_native" + (sysconfig.get_config_var("EXT_SUFFIX") if FREE_THREADED else ".abi3.so")
 COMMAND_CRATE = "crossdock-cli"
 COMMAND = "crossdock/bin/crossdock"
 
@@ -128,7 +133,9 @@ def _build(profile):
     packages = _packages()
     selection = [flag for name in packages.values() for flag in ("-p", name)]
     command = [_cargo(), "build", "--profile", profile, "--message-format", "json-render-diagnostics", *selection]
-    output = _run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout
+    # Crates that use the stable ABI need no other build for another interpreter.
+    environment = os.environ | ({"PYO3_PYTHON": sys.executable} if FREE_THREADED else {})
+    output = _run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environment).stdout
     libraries = {}
     for message in map(json.loads, output.splitlines()):
         if message["reason"] != "compiler-artifact" or message["package_id"] not in packages:

@@ -20,6 +20,7 @@ fn published(work: &Work) -> Result<Vec<String>> {
 
 pub fn package(work: &Work) -> Result<()> {
     let names = published(work)?;
+    compare(work, &names)?;
     let target = work.target().join("crates");
     let mut package = cargo();
     package.current_dir(&work.root).args(["package", "--locked", "--target-dir"]).arg(&target);
@@ -35,6 +36,27 @@ pub fn package(work: &Work) -> Result<()> {
     }
     eprintln!("crates: {} packages", names.len());
     Ok(())
+}
+
+/// Compares the interfaces of the crates with those of the previous release. A break needs a new
+/// minor version while the major version is 0.
+fn compare(work: &Work, names: &[String]) -> Result<()> {
+    let current = format!("v{}", env!("CARGO_PKG_VERSION"));
+    let mut tags = Command::new("git");
+    tags.current_dir(&work.root).args(["tag", "--list", "v*", "--merged", "HEAD", "--sort=-version:refname"]);
+    let tags = String::from_utf8(output(&mut tags)?)?;
+    let Some(previous) = tags.lines().find(|tag| *tag != current) else {
+        eprintln!("crates: there is no earlier release whose interfaces could be compared");
+        return Ok(());
+    };
+    let mut check = cargo();
+    check.current_dir(&work.root).arg("semver-checks");
+    if output(check.arg("--version")).is_err() {
+        bail!("cargo-semver-checks is not installed: cargo install --locked cargo-semver-checks");
+    }
+    let mut check = cargo();
+    check.current_dir(&work.root).args(["semver-checks", "--baseline-rev", previous]);
+    run(check.args(names.iter().flat_map(|name| ["-p", name])))
 }
 
 /// Checks that a package contains the licence and the readme.

@@ -17,8 +17,13 @@ const TOOLS: [&str; 3] = ["ziglang==0.17.1", "cargo-zigbuild==0.24.1", "maturin=
 /// The environment of builds.
 pub struct Toolchain {
     variables: Vec<(String, OsString)>,
-    folder: PathBuf,
+    /// The environments of Python in which the tools are installed.
+    environments: Vec<PathBuf>,
 }
+
+/// The interpreters for which wheels are built: any for the stable ABI, and the free-threaded one,
+/// which has no stable ABI.
+const PYTHONS: [&str; 2] = ["python3", "python3.14t"];
 
 impl Toolchain {
     /// Makes a command build for the older glibc.
@@ -26,15 +31,17 @@ impl Toolchain {
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
     }
 
-    /// The Python interpreter in whose environment the tools are installed.
-    pub fn python(&self) -> Command {
-        let bin = self.folder.join("bin");
-        let mut python = Command::new(bin.join("python"));
-        let mut path = bin.into_os_string();
-        path.push(":");
-        path.push(std::env::var_os("PATH").unwrap_or_default());
-        python.env("PATH", path);
-        python
+    /// The Python interpreters in whose environments the tools are installed.
+    pub fn pythons(&self) -> impl Iterator<Item = Command> {
+        self.environments.iter().map(|folder| {
+            let bin = folder.join("bin");
+            let mut python = Command::new(bin.join("python"));
+            let mut path = bin.into_os_string();
+            path.push(":");
+            path.push(std::env::var_os("PATH").unwrap_or_default());
+            python.env("PATH", path);
+            python
+        })
     }
 }
 
@@ -46,7 +53,7 @@ fn target() -> Result<String> {
     Ok(host.to_owned())
 }
 
-/// Installs the tools in a virtual environment, unless this has been done.
+/// Installs the tools in virtual environments, unless this has been done.
 pub fn prepare(work: &Work) -> Result<Toolchain> {
     let target = target()?;
     let cpu = match target.split_once('-') {
@@ -55,17 +62,14 @@ pub fn prepare(work: &Work) -> Result<Toolchain> {
             "releases are built on x86_64-unknown-linux-gnu or aarch64-unknown-linux-gnu, not on {target}"
         ),
     };
-    let folder = work.root.join("target/release-tools");
-    let (python, stamp) = (folder.join("bin/python"), folder.join("tools.txt"));
-    if fs::read_to_string(&stamp).is_ok_and(|tools| tools == TOOLS.join("\n")) {
-        eprintln!("tools: {}", TOOLS.join(", "));
-    } else {
-        run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
-        let mut install = Command::new(&python);
-        install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(TOOLS);
-        run(&mut install)?;
-        write(&stamp, TOOLS.join("\n"))?;
+    let mut environments = Vec::new();
+    for python in PYTHONS {
+        match environment(work, python)? {
+            Some(environment) => environments.push(environment),
+            None => eprintln!("{python} is not on the PATH: no wheel is built for it"),
+        }
     }
+    let folder = environments.first().context("python3 is not on the PATH")?.clone();
     let mut variables: Vec<(String, OsString)> = Vec::new();
     let upper = target.replace('-', "_").to_uppercase();
     for (tool, names) in [
@@ -84,7 +88,25 @@ pub fn prepare(work: &Work) -> Result<Toolchain> {
     variables.push(("SOURCE_DATE_EPOCH".into(), commit_time(work)?.into()));
     variables.push(("ZIG_GLOBAL_CACHE_DIR".into(), folder.join("cache").into()));
     variables.push(("CARGO_TARGET_DIR".into(), work.target().into()));
-    Ok(Toolchain { variables, folder })
+    Ok(Toolchain { variables, environments })
+}
+
+/// A virtual environment of an interpreter with the tools, or `None` if there is no such
+/// interpreter.
+fn environment(work: &Work, python: &str) -> Result<Option<PathBuf>> {
+    let Ok(version) = output(Command::new(python).arg("-VV")) else { return Ok(None) };
+    let folder = work.root.join("target/release-tools").join(python);
+    let stamp = folder.join("tools.txt");
+    let wanted = format!("{}{}", String::from_utf8_lossy(&version), TOOLS.join("\n"));
+    if fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
+        return Ok(Some(folder));
+    }
+    run(Command::new(python).args(["-m", "venv", "--clear"]).arg(&folder))?;
+    let mut install = Command::new(folder.join("bin/python"));
+    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(TOOLS);
+    run(&mut install)?;
+    write(&stamp, wanted)?;
+    Ok(Some(folder))
 }
 
 /// A script that calls Zig's compiler for the older glibc.

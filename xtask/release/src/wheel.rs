@@ -1,12 +1,13 @@
-//! The Python package: a wheel and a source distribution.
+//! The Python package: wheels and a source distribution.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 
 use crate::toolchain::Toolchain;
-use crate::work::{Work, output, run};
+use crate::work::{Work, files, output, run};
 use crate::{dependencies, notices, sbom, tarball};
 
 pub fn build(work: &Work, toolchain: &Toolchain) -> Result<()> {
@@ -21,30 +22,24 @@ pub fn build(work: &Work, toolchain: &Toolchain) -> Result<()> {
         &documents.join("sboms/crossdock.cdx.json"),
         sbom::text("crossdock-python", &dependencies),
     )?;
-    let mut pip = toolchain.python();
-    pip.current_dir(&work.root).args([
-        "-m",
-        "pip",
-        "wheel",
-        "--disable-pip-version-check",
-        "./python",
-        "--no-deps",
-    ]);
-    pip.arg("--no-build-isolation").arg("--wheel-dir").arg(&work.out);
-    pip.arg("--config-settings").arg(format!("documents={}", documents.display()));
-    toolchain.apply(&mut pip);
-    run(&mut pip)?;
-    let wheels: Vec<_> = fs::read_dir(&work.out)?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|extension| extension == "whl"))
-        .collect();
-    let [wheel] = wheels.as_slice() else { bail!("expected one wheel, got {wheels:?}") };
-    let unpacked = work.target().join("wheel");
-    if unpacked.exists() {
-        fs::remove_dir_all(&unpacked).with_context(|| format!("cannot remove {}", unpacked.display()))?;
+    for mut pip in toolchain.pythons() {
+        pip.current_dir(&work.root).args(["-m", "pip", "wheel", "--disable-pip-version-check"]);
+        pip.args(["./python", "--no-deps", "--no-build-isolation"]).arg("--wheel-dir").arg(&work.out);
+        pip.arg("--config-settings").arg(format!("documents={}", documents.display()));
+        toolchain.apply(&mut pip);
+        run(&mut pip)?;
     }
-    output(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(wheel).arg(&unpacked))?;
-    crate::work::files(&unpacked)?.iter().try_for_each(|file| tarball::check(work, file))?;
+    let is_wheel = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "whl");
+    let wheels: Vec<_> = files(&work.out)?.into_iter().filter(is_wheel).collect();
+    ensure!(!wheels.is_empty(), "no wheel was built");
+    for wheel in wheels {
+        let unpacked = work.target().join("wheel");
+        if unpacked.exists() {
+            fs::remove_dir_all(&unpacked).with_context(|| format!("cannot remove {}", unpacked.display()))?;
+        }
+        output(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(wheel).arg(&unpacked))?;
+        files(&unpacked)?.iter().try_for_each(|file| tarball::check(work, file))?;
+    }
     sources(work, toolchain)
 }
 
@@ -52,6 +47,6 @@ pub fn build(work: &Work, toolchain: &Toolchain) -> Result<()> {
 fn sources(work: &Work, toolchain: &Toolchain) -> Result<()> {
     let script = "import sys; sys.path.insert(0, 'build_backend'); import crossdock_build; \
                   print(crossdock_build.build_sdist(sys.argv[1]))";
-    let mut python = toolchain.python();
+    let mut python = toolchain.pythons().next().context("no Python interpreter")?;
     run(python.current_dir(work.root.join("python")).args(["-c", script]).arg(&work.out))
 }

@@ -107,6 +107,23 @@ wheel() {
     test "$(find venv -name THIRD-PARTY-NOTICES.txt | wc -l)" = 1
 }
 
+# The wheel for the free-threaded interpreter keeps it free-threaded.
+wheel_free_threaded() {
+    python3.14t -m venv venv
+    venv/bin/pip install --quiet --only-binary :all: crossdock
+    venv/bin/python -c "
+import sys, threading
+import crossdock as cd
+assert not sys._is_gil_enabled()
+def work():
+    assert cd.read(sys.argv[1]).filter([('distance', '>', 2000)]).num_rows > 0
+threads = [threading.Thread(target=work) for _ in range(8)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+assert not sys._is_gil_enabled()
+" "$data"
+}
+
 # The source distribution is built without a network. Without optimisation, this takes less time.
 source_distribution() {
     python3 -m venv venv
@@ -165,6 +182,7 @@ check pkg_config cc c++ make pkg-config
 check cmake_package c++ make python3
 check plugin_c cc make
 check wheel python3
+check wheel_free_threaded python3.14t
 check source_distribution python3 cargo cc
 check cargo_add cargo cc
 check plugin_rust cargo cc
