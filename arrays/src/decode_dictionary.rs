@@ -57,7 +57,8 @@ pub fn decode_dictionary(array: &DeviceArray, stream: &Stream) -> Result<DeviceA
     let plain = plain_type(data_type);
     if !can_take(&plain) {
         return Err(Error::unsupported(format!(
-            "cannot decode a dictionary with values of type {data_type}"
+            "cannot decode a dictionary with values of type {data_type}",
+            data_type = crate::type_name(data_type)
         )));
     }
     let mut values = values.clone();
@@ -67,7 +68,10 @@ pub fn decode_dictionary(array: &DeviceArray, stream: &Stream) -> Result<DeviceA
 }
 
 fn not_a_dictionary(data_type: &DataType) -> Error {
-    Error::invalid_argument(format!("expected a dictionary, got {data_type}"))
+    Error::invalid_argument(format!(
+        "expected a dictionary, got {data_type}",
+        data_type = crate::type_name(data_type)
+    ))
 }
 
 /// Returns the keys of a dictionary-encoded array as an array of integers. The buffers are shared.

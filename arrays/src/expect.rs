@@ -28,7 +28,7 @@ fn columns(schema: &Schema) -> String {
     let column = |field: &Arc<Field>| {
         let nulls = if field.is_nullable() { "" } else { " not null" };
         // A name may contain line ends, but an error is one line.
-        format!("'{}': {}{nulls}", field.name().escape_debug(), field.data_type())
+        format!("'{}': {}{nulls}", field.name().escape_debug(), crate::type_name(field.data_type()))
     };
     schema.fields().iter().map(column).collect::<Vec<_>>().join(", ")
 }
@@ -50,10 +50,10 @@ mod tests {
             [schema("a", DataType::Int32, false), schema("a", DataType::Int64, true), Schema::empty()];
         for other in others.iter().chain([&schema("b\n", DataType::Int32, true)]) {
             let error = expect_schema(&numbers, other).unwrap_err();
-            let expected = format!("another schema: expected [{}], got ['a': Int32]", columns(other));
+            let expected = format!("another schema: expected [{}], got ['a': int32]", columns(other));
             assert_eq!(error.message(), expected);
             assert!(!error.message().contains('\n'));
         }
-        assert_eq!(columns(&others[0]), "'a': Int32 not null");
+        assert_eq!(columns(&others[0]), "'a': int32 not null");
     }
 }

@@ -155,9 +155,10 @@ impl ExtensionNumber {
             return Ok(number);
         }
         Err(format!(
-            "the storage of {NUMBER_EXTENSION} {} is {storage}, expected {}",
+            "the storage of {NUMBER_EXTENSION} {} is {}, expected {}",
             number.name(),
-            number.storage()
+            crate::type_name(storage),
+            crate::type_name(&number.storage())
         ))
     }
 }
@@ -216,7 +217,7 @@ mod tests {
         assert_eq!(ExtensionNumber::of(&with(in_item.clone(), &[(NUMBER_EXTENSION, json)])), Ok(Some(bf16)));
         let number = list(Field::new("item", DataType::Int16, true));
         let error = ExtensionNumber::of(&with(number, &[(NUMBER_EXTENSION, json)])).unwrap_err();
-        assert!(error.contains("is Int16, expected FixedSizeBinary(2)"), "{error}");
+        assert!(error.contains("is int16, expected fixed_size_binary[2]"), "{error}");
     }
 
     #[test]
@@ -235,8 +236,12 @@ mod tests {
                 r#"{"type":"float4_e2m1fn"}"#,
                 "is 'float4_e2m1fn', expected one of bfloat16, float8_e3m4",
             ),
-            (&two, r#"{"type":"complex64"}"#, "complex64 is FixedSizeBinary(2), expected FixedSizeBinary(8)"),
-            (&DataType::Int16, r#"{"type":"bfloat16"}"#, "bfloat16 is Int16, expected FixedSizeBinary(2)"),
+            (
+                &two,
+                r#"{"type":"complex64"}"#,
+                "complex64 is fixed_size_binary[2], expected fixed_size_binary[8]",
+            ),
+            (&DataType::Int16, r#"{"type":"bfloat16"}"#, "bfloat16 is int16, expected fixed_size_binary[2]"),
         ] {
             let error = ExtensionNumber::of(&with(data_type.clone(), &extension(json))).unwrap_err();
             assert!(error.contains(part), "{json}: {error}");

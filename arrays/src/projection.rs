@@ -102,8 +102,9 @@ fn choose(fields: &Fields, path: &[String], level: usize, projection: &mut Proje
         DataType::Struct(nested) => Some(nested),
         other => {
             return Err(Error::invalid_argument(format!(
-                "the column '{}' has the type {other}, expected a struct with a field '{}'",
+                "the column '{}' has the type {}, expected a struct with a field '{}'",
                 path.get(..=level).unwrap_or_default().join("."),
+                crate::type_name(other),
                 path.get(level + 1..).unwrap_or_default().join(".")
             )));
         }

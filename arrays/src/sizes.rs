@@ -80,7 +80,7 @@ fn size_request(array: &DeviceArray, stream: &Stream) -> Result<Option<SizeReque
     let Some(BufferKind::Offsets { width }) = layout.kind(1) else {
         return Err(Error::invalid_argument(format!(
             "an array of type {}: the length of a data buffer is unknown, and the array has no offsets or sizes that determine it",
-            array.data_type()
+            crate::type_name(array.data_type())
         )));
     };
     let Some(Some(offsets)) = array.buffers().get(1) else { return Ok(None) };

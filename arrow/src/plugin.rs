@@ -217,7 +217,10 @@ impl<F: ArrowFormat> Exporter for ArrowPlugin<F> {
         for field in schema.fields() {
             if let Some(why) = self.format.problem(field) {
                 let (name, data_type) = (field.name(), field.data_type());
-                return Err(Error::unsupported(format!("column '{name}' is {data_type}: {why}")));
+                return Err(Error::unsupported(format!(
+                    "column '{name}' is {data_type}: {why}",
+                    data_type = crossdock_arrays::type_name(data_type)
+                )));
             }
         }
         let output = SinkWriter::new(sink);

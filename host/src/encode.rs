@@ -105,8 +105,8 @@ impl Session {
             Ok(actual) if same(&actual) => Ok(array),
             Ok(actual) => Err(ApiError::internal(format!(
                 "encode returned values of {}, expected {}",
-                actual.data_type(),
-                field.data_type()
+                crossdock_arrays::type_name(actual.data_type()),
+                crossdock_arrays::type_name(field.data_type())
             ))),
             Err(error) => Err(ApiError::bad_data(error.one_line())),
         }

@@ -298,7 +298,12 @@ pub(crate) fn schema_difference(expected: &SchemaRef, got: &SchemaRef) -> Option
             format!("expected column '{}', got '{}'", e.name(), g.name())
         }
         Some((e, g)) if e.data_type() != g.data_type() => {
-            format!("column '{}': expected {}, got {}", e.name(), e.data_type(), g.data_type())
+            format!(
+                "column '{}': expected {}, got {}",
+                e.name(),
+                crossdock_arrays::type_name(e.data_type()),
+                crossdock_arrays::type_name(g.data_type())
+            )
         }
         Some((e, g)) if e.is_nullable() != g.is_nullable() => {
             format!("column '{}': expected nullable {}, got {}", e.name(), e.is_nullable(), g.is_nullable())
@@ -324,7 +329,7 @@ mod tests {
         for (other, expected) in [
             (Arc::new(Schema::empty()), "expected 2 columns, got 0"),
             (one(field().with_name("b")), "expected column 'a', got 'b'"),
-            (one(field().with_data_type(DataType::Int16)), "column 'a': expected Int8, got Int16"),
+            (one(field().with_data_type(DataType::Int16)), "column 'a': expected int8, got int16"),
             (one(field().with_nullable(true)), "column 'a': expected nullable false, got true"),
             (one(field().with_metadata(note())), "column 'a': expected metadata {}, got {\"k\": \"v\"}"),
             (

@@ -15,7 +15,7 @@ const MAX_ENCODED_BYTES: usize = 64 << 20;
 fn too_long(array: &HostArray<'_>) -> Error {
     Error::unsupported(format!(
         "a dictionary value of type {} is longer than {MAX_ENCODED_BYTES} bytes",
-        array.data_type()
+        crate::type_name(array.data_type())
     ))
 }
 

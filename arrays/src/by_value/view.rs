@@ -106,7 +106,7 @@ impl<'a> HostArray<'a> {
     pub(super) fn key_width(&self) -> Result<usize> {
         match self.layout.buffers() {
             [BufferKind::Fixed { bytes }] => Ok(*bytes),
-            _ => Err(Error::internal(format!("{} has no keys", self.data_type()))),
+            _ => Err(Error::internal(format!("{} has no keys", crate::type_name(self.data_type())))),
         }
     }
 
@@ -179,7 +179,7 @@ impl<'a> HostArray<'a> {
     }
 
     pub(super) fn wrong(&self, what: String) -> Error {
-        Error::bad_data(format!("an array of type {}: {what}", self.data_type()))
+        Error::bad_data(format!("an array of type {}: {what}", crate::type_name(self.data_type())))
     }
 }
 

@@ -233,7 +233,8 @@ impl Reader {
         }
         if raw.release.is_none() {
             return Err(Error::bad_data(format!(
-                "an array of type {data_type} is released already (its release is NULL)"
+                "an array of type {data_type} is released already (its release is NULL)",
+                data_type = crate::type_name(data_type)
             )));
         }
         let layout = layout(data_type);
@@ -295,9 +296,10 @@ impl Reader {
                 let dictionary = unsafe { self.array(&*raw.dictionary, values, depth + 1) };
                 Ok(Some(Box::new(dictionary.map_err(|e| e.context("dictionary"))?)))
             }
-            (None, false) => {
-                Err(Error::bad_data(format!("an array of type {data_type} has a dictionary, expected none")))
-            }
+            (None, false) => Err(Error::bad_data(format!(
+                "an array of type {data_type} has a dictionary, expected none",
+                data_type = crate::type_name(data_type)
+            ))),
             (_, true) => Ok(None),
         }
     }
@@ -322,13 +324,15 @@ impl Reader {
             let more = if layout.variadic { " or more" } else { "" };
             return Err(Error::bad_data(format!(
                 "an array of type {data_type} has {} buffers, expected {min_buffers}{more}",
-                raw.n_buffers
+                raw.n_buffers,
+                data_type = crate::type_name(data_type)
             )));
         }
         let n = raw.n_buffers as usize;
         if n > 0 && raw.buffers.is_null() {
             return Err(Error::bad_data(format!(
-                "an array of type {data_type} has {n} buffers, but its list of them is NULL"
+                "an array of type {data_type} has {n} buffers, but its list of them is NULL",
+                data_type = crate::type_name(data_type)
             )));
         }
         let mut buffers = Vec::with_capacity(n.min(64));
@@ -343,7 +347,8 @@ impl Reader {
         if legacy && buffers.remove(0).is_some() && raw.null_count != 0 && !layout.all_null {
             return Err(Error::unsupported(format!(
                 "an array of type {data_type} has a validity bitmap, as before format version 5, and {} nulls; expected none",
-                raw.null_count
+                raw.null_count,
+                data_type = crate::type_name(data_type)
             )));
         }
         if !layout.variadic {
@@ -362,7 +367,8 @@ impl Reader {
                 Ok((buffers, Some(Box::new(unsafe { sizes.with_len(bytes) }?))))
             }
             None => Err(Error::bad_data(format!(
-                "an array of type {data_type} has data buffers, but no buffer of their sizes"
+                "an array of type {data_type} has data buffers, but no buffer of their sizes",
+                data_type = crate::type_name(data_type)
             ))),
         }
     }

@@ -62,7 +62,8 @@ impl Walk<'_> {
             let last = unsafe { self.last_offset(raw, *raw.buffers.add(1) as u64, first + 1, width) }?;
             if !(0..=data_bytes).contains(&last) {
                 return Err(Error::bad_data(format!(
-                    "an array of type {data_type} has the last offset {last}, but {data_bytes} bytes of data"
+                    "an array of type {data_type} has the last offset {last}, but {data_bytes} bytes of data",
+                    data_type = crate::type_name(data_type)
                 )));
             }
         }

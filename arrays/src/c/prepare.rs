@@ -167,7 +167,7 @@ pub(super) fn variadic_sizes(array: &DeviceArray) -> Result<Vec<i64>> {
             Some(Some(bytes)) => Ok(bytes as i64),
             Some(None) => Err(Error::invalid_argument(format!(
                 "an array of type {}: a data buffer's length is unknown; resolve the sizes first",
-                array.data_type()
+                crate::type_name(array.data_type())
             ))),
         })
         .collect()

@@ -48,7 +48,8 @@ pub unsafe fn import_schema_ref(raw: &abi::ArrowSchema) -> Result<Schema> {
     match field.data_type() {
         DataType::Struct(fields) => Ok(Schema::new_with_metadata(fields.clone(), field.metadata().clone())),
         other => Err(Error::bad_data(format!(
-            "schema: the outermost type is {other}, expected a struct of columns"
+            "schema: the outermost type is {}, expected a struct of columns",
+            crate::type_name(other)
         ))),
     }
 }
@@ -161,7 +162,8 @@ unsafe fn data_type(
     };
     if !data_type.is_integer() {
         return Err(Error::bad_data(format!(
-            "a dictionary's keys are of type {data_type}, expected an integer type"
+            "a dictionary's keys are of type {data_type}, expected an integer type",
+            data_type = crate::type_name(data_type)
         )));
     }
     // SAFETY: the dictionary of a valid schema is a valid schema.

@@ -275,7 +275,7 @@ fn rescaled(
 
 fn decimal_to_float(array: &DeviceArray, stream: &Stream) -> Result<DeviceArray> {
     let scale = decimal_scale(array.data_type())
-        .ok_or_else(|| Error::internal(format!("{} is no decimal", array.data_type())))?;
+        .ok_or_else(|| Error::internal(format!("{} is no decimal", crate::type_name(array.data_type()))))?;
     let width = array.data_type().primitive_width().unwrap_or(16);
     let factor = 10f64.powi(i32::from(scale).abs());
     let mut converted = stream.memory().alloc(stream, array.len().saturating_mul(8))?;

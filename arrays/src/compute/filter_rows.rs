@@ -22,7 +22,7 @@ pub fn filter_rows(batch: &DeviceBatch, mask: &DeviceArray, stream: &Stream) -> 
             "expected {} booleans, one for each row, got {} values of type {}",
             batch.len(),
             mask.len(),
-            mask.data_type()
+            crate::type_name(mask.data_type())
         )));
     }
     let stream = &stream_on(batch.device(), stream)?;
@@ -44,7 +44,10 @@ pub fn filter_rows(batch: &DeviceBatch, mask: &DeviceArray, stream: &Stream) -> 
 pub(super) fn first_true(mask: &DeviceArray, stream: &Stream) -> Result<Option<u64>> {
     let (stream, len) = (&stream_on(mask.device(), stream)?, mask.len());
     if *mask.data_type() != DataType::Boolean {
-        return Err(Error::invalid_argument(format!("expected booleans, got {}", mask.data_type())));
+        return Err(Error::invalid_argument(format!(
+            "expected booleans, got {}",
+            crate::type_name(mask.data_type())
+        )));
     }
     let Some(bits) = mask.buffers().get(1).and_then(Option::as_ref).filter(|_| len > 0) else {
         return Ok(None);

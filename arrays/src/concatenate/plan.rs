@@ -301,7 +301,7 @@ fn check_rule(array: &DeviceArray) -> Result<()> {
     Err(Error::unsupported(format!(
         "values of {} cannot be concatenated on {}, only on the cpu: move the table to the cpu (Table.to in Python, \
          Table::move_to in Rust), or keep the batches separate",
-        array.data_type(),
+        crate::type_name(array.data_type()),
         array.device()
     )))
 }

@@ -108,7 +108,12 @@ fn expanded(
 /// Compares the values of an array without regard to nulls.
 fn compare(stream: &Stream, array: &DeviceArray, accept: Accept, constant: &Constant) -> Result<Buffer> {
     let (data_type, len, offset) = (array.data_type(), array.len(), array.offset());
-    let other = || Error::internal(format!("a comparison with another type than {data_type}"));
+    let other = || {
+        Error::internal(format!(
+            "a comparison with another type than {data_type}",
+            data_type = crate::type_name(data_type)
+        ))
+    };
     let buffer = |i: usize| array.buffers().get(i).and_then(Option::as_ref);
     let mut to = stream.memory().alloc(stream, len.div_ceil(8))?;
     match constant {
@@ -178,7 +183,8 @@ fn compare(stream: &Stream, array: &DeviceArray, accept: Accept, constant: &Cons
             };
             if let Some(at) = checks.run(stream)?.first_wrong(cell) {
                 return Err(Error::bad_data(format!(
-                    "value {at} of type {data_type} is outside of its data buffers"
+                    "value {at} of type {data_type} is outside of its data buffers",
+                    data_type = crate::type_name(data_type)
                 )));
             }
         }

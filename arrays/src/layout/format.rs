@@ -58,7 +58,8 @@ pub fn format_of(data_type: &DataType) -> Result<Cow<'static, str>> {
         },
         other => {
             return Err(Error::unsupported(format!(
-                "type {other} has no format string in Arrow's C interface"
+                "type {} has no format string in Arrow's C interface",
+                crate::type_name(other)
             )));
         }
     })
@@ -180,7 +181,8 @@ fn map(entries: FieldRef, sorted: bool) -> Result<DataType> {
     match entries.data_type() {
         Struct(fields) if fields.len() == 2 => Ok(Map(entries, sorted)),
         other => Err(Error::bad_data(format!(
-            "a map's child is of type {other}, expected a struct of 2 fields, key and value"
+            "a map's child is of type {}, expected a struct of 2 fields, key and value",
+            crate::type_name(other)
         ))),
     }
 }
@@ -193,7 +195,8 @@ fn runs(children: Vec<FieldRef>) -> Result<DataType> {
     match ends.data_type() {
         Int16 | Int32 | Int64 => Ok(RunEndEncoded(ends, values)),
         other => Err(Error::bad_data(format!(
-            "run ends are of type {other}, expected a signed integer of 16, 32 or 64 bits"
+            "run ends are of type {}, expected a signed integer of 16, 32 or 64 bits",
+            crate::type_name(other)
         ))),
     }
 }

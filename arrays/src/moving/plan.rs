@@ -93,7 +93,7 @@ impl<'a> Plan<'a> {
         if first.checked_add(len).is_none_or(|end| end > array.len()) {
             return Err(Error::bad_data(format!(
                 "values {first}..+{len} of a child of type {} are used, but the child has {} values",
-                array.data_type(),
+                crate::type_name(array.data_type()),
                 array.len()
             )));
         }
@@ -149,7 +149,7 @@ impl<'a> Plan<'a> {
                 if begin > end {
                     return Err(Error::bad_data(format!(
                         "an array of type {}: the offsets descend from {begin} to {end}",
-                        node.array.data_type()
+                        crate::type_name(node.array.data_type())
                     )));
                 }
                 Ok(Some((begin, end)))

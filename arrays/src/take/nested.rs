@@ -36,7 +36,10 @@ pub(super) fn check_can_take(data_type: &DataType) -> Result<()> {
     if can_take(data_type) {
         return Ok(());
     }
-    Err(Error::unsupported(format!("cannot take rows of values of type {data_type}")))
+    Err(Error::unsupported(format!(
+        "cannot take rows of values of type {data_type}",
+        data_type = crate::type_name(data_type)
+    )))
 }
 
 /// The width in bytes of the index of a row, 4 or 8, if there are `rows` rows. The largest integer

@@ -37,7 +37,10 @@ fn take_any(stream: &Stream, array: &DeviceArray, rows: Rows<'_>) -> Result<Devi
 /// Takes rows of an array that has neither slots nor a type of the module `nested`.
 pub(super) fn take_other(stream: &Stream, values: &DeviceArray, rows: Rows<'_>) -> Result<DeviceArray> {
     if !rows.are_in_range {
-        return Err(Error::internal(format!("rows of type {} may be out of range", values.data_type())));
+        return Err(Error::internal(format!(
+            "rows of type {} may be out of range",
+            crate::type_name(values.data_type())
+        )));
     }
     match values.data_type() {
         DataType::Dictionary(keys, _) => {
@@ -48,7 +51,9 @@ pub(super) fn take_other(stream: &Stream, values: &DeviceArray, rows: Rows<'_>) 
         DataType::Union(_, mode) => take_union(stream, values, rows, *mode),
         DataType::RunEndEncoded(..) => take_runs(stream, values, rows),
         data_type if plain_type(data_type) != *data_type => take_any(stream, values, rows),
-        other => Err(Error::unsupported(format!("cannot take rows of values of type {other}"))),
+        other => {
+            Err(Error::unsupported(format!("cannot take rows of values of type {}", crate::type_name(other))))
+        }
     }
 }
 

@@ -92,7 +92,7 @@ fn rejects_children_with_wrong_type_or_length() {
             .ends_with("a child has 3 values, expected at least 4")
     );
     assert!(
-        list(DataType::Int8, 1).unwrap_err().message().ends_with("a child is of type Int32, expected Int8")
+        list(DataType::Int8, 1).unwrap_err().message().ends_with("a child is of type int32, expected int8")
     );
     assert!(list(DataType::Int32, usize::MAX / 2).is_err());
 }

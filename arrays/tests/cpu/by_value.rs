@@ -133,7 +133,7 @@ fn rejects_list_of_too_many_nulls() {
     assert_eq!(of(100_000).unwrap(), 1 + 8 + 100_000);
     let error = of((64 << 20) + 1).unwrap_err();
     assert_eq!(error.code(), Code::UNSUPPORTED);
-    assert_eq!(error.message(), "a dictionary value of type List(Null) is longer than 67108864 bytes");
+    assert_eq!(error.message(), "a dictionary value of type list<item: null> is longer than 67108864 bytes");
 }
 
 #[test]

@@ -38,9 +38,9 @@ fn only_view_arrays_may_have_more_than_two_buffers() {
         assert_eq!(views.is_ok(), n >= 2, "{n} buffers: {views:?}");
     }
     let error = try_array(DataType::Int32, 2, None, some(3)).unwrap_err();
-    assert_eq!(error, "an array of type Int32: the array has 3 buffers, expected 2");
+    assert_eq!(error, "an array of type int32: the array has 3 buffers, expected 2");
     let error = try_array(DataType::Utf8View, 2, None, some(1)).unwrap_err();
-    assert_eq!(error, "an array of type Utf8View: the array has 1 buffers, expected 2");
+    assert_eq!(error, "an array of type string_view: the array has 1 buffers, expected 2");
 }
 
 #[test]
@@ -49,10 +49,10 @@ fn rejects_short_or_missing_values_buffer() {
     let ints = |len, bytes| try_array(DataType::Int32, len, None, vec![None, buffer(&fixture, bytes)]);
     ints(4, 16).unwrap();
     let error = ints(4, 15).unwrap_err();
-    assert_eq!(error, "an array of type Int32: the values buffer has 15 bytes, expected at least 16");
+    assert_eq!(error, "an array of type int32: the values buffer has 15 bytes, expected at least 16");
     let missing = |len| try_array(DataType::Int32, len, None, vec![None, None]);
     missing(0).unwrap();
-    assert_eq!(missing(1).unwrap_err(), "an array of type Int32: the values buffer is missing");
+    assert_eq!(missing(1).unwrap_err(), "an array of type int32: the values buffer is missing");
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn rejects_null_count_above_length_or_without_bitmap() {
         let array = try_array(DataType::Int32, len, nulls, vec![bits, buffer(&fixture, 64)]);
         array.map(|array| array.null_count())
     };
-    let wrong = |what: &str| Err(format!("an array of type Int32: {what}"));
+    let wrong = |what: &str| Err(format!("an array of type int32: {what}"));
     assert_eq!(ints(3, Some(0), true), Ok(Some(0)));
     assert_eq!(ints(3, Some(2), true), Ok(Some(2)));
     assert_eq!(ints(3, Some(3), true), Ok(Some(3)));

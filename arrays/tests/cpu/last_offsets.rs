@@ -39,7 +39,7 @@ fn rejects_last_offset_beyond_data() {
         let message = fixture.check(fixture.texts(last)).unwrap_err();
         assert_eq!(
             message,
-            format!("'c': an array of type Utf8 has the last offset {last}, but 4 bytes of data")
+            format!("'c': an array of type string has the last offset {last}, but 4 bytes of data")
         );
         // The next checks have the strings as the second child of a struct, and as the values of a
         // dictionary.

@@ -41,7 +41,10 @@ fn error_names_the_missing_or_ambiguous_column() {
     for (path, message) in [
         (&["no"][..], "there is no column 'no'; the columns are: id, point, twice, twice"),
         (&["point", "z"], "there is no column 'point.z'; the columns are: a, b"),
-        (&["point", "b", "x"], "the column 'point.b' has the type Utf8, expected a struct with a field 'x'"),
+        (
+            &["point", "b", "x"],
+            "the column 'point.b' has the type string, expected a struct with a field 'x'",
+        ),
         (&["twice"], "column 'twice': expected a unique name, but several columns have it"),
     ] {
         let error = Projection::new(&schema(), &paths(&[path])).err().unwrap();

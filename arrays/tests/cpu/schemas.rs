@@ -193,9 +193,9 @@ fn rejects_children_that_do_not_match_format() {
     }
     let mut children = [&raw mut text, &raw mut int];
     let node = abi::ArrowSchema { n_children: 2, children: children.as_mut_ptr(), ..static_schema(c"+r") };
-    assert!(import_error(&node).contains("run ends are of type Utf8"));
+    assert!(import_error(&node).contains("run ends are of type string"));
     let node = abi::ArrowSchema { dictionary: &mut text, ..static_schema(c"f") };
-    assert!(import_error(&node).contains("keys are of type Float32"));
+    assert!(import_error(&node).contains("keys are of type float"));
 }
 
 #[test]

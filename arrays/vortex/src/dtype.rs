@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef, Fields, TimeUnit};
 use crossdock_arrays::metadata::{from_pairs, pairs};
+use crossdock_arrays::type_name;
 use crossdock_plugin_api::{Error, Result};
 
 use crate::flatbuffer::{Flatbuffer, Table};
@@ -178,7 +179,10 @@ fn temporal(id: &str, metadata: &[u8], storage: &DataType) -> Result<Option<Data
     };
     if *storage != expected {
         return Err(Error::bad_data(format!(
-            "the storage is {storage}, expected {expected} for {data_type}"
+            "the storage is {}, expected {} for {}",
+            type_name(storage),
+            type_name(&expected),
+            type_name(&data_type)
         )));
     }
     Ok(Some(data_type))

@@ -330,9 +330,9 @@ fn rejects_invalid_units_and_storage_of_temporal_types() {
     for (id, metadata, ptype, expected) in [
         ("vortex.date", &[][..], i32, "metadata is empty"),
         ("vortex.date", &[3], i32, "unit number 3"),
-        ("vortex.date", &[4], i64, "expected Int32"),
+        ("vortex.date", &[4], i64, "expected int32"),
         ("vortex.time", &[4], i32, "unit number 4"),
-        ("vortex.time", &[0], i32, "expected Int64"),
+        ("vortex.time", &[0], i32, "expected int64"),
         ("vortex.timestamp", &[5, 0, 0], i64, "unit number 5"),
         ("vortex.timestamp", &[3, 0], i64, "metadata of 2 bytes"),
         ("vortex.timestamp", &[3, 4, 0, 65, 66, 67], i64, "declares 4 bytes, but 3 are left"),

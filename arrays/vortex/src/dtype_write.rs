@@ -137,7 +137,7 @@ fn map(
     let DataType::Struct(pair) = entries.data_type() else {
         return Err(Error::bad_data(format!(
             "a map has entries of type {}, expected a struct",
-            entries.data_type()
+            crossdock_arrays::type_name(entries.data_type())
         )));
     };
     let [key, value] = pair.as_ref() else {

@@ -117,7 +117,10 @@ fn typed<'a>(number: u32, value: Value<'a>, field: &Field, depth: usize) -> Resu
     let of = |ptype, bits| Ok(Scalar::Number(Number { ptype, bits }));
     match (number, data_type, ptype) {
         (kind::NULL, ..) if field.is_nullable() => value.u64().map(|_| Scalar::Null),
-        (kind::NULL, ..) => Err(Error::bad_data(format!("got null, expected a value of type {data_type}"))),
+        (kind::NULL, ..) => Err(Error::bad_data(format!(
+            "got null, expected a value of type {data_type}",
+            data_type = crossdock_arrays::type_name(data_type)
+        ))),
         (kind::BOOL, DataType::Boolean, _) => value.bool().map(Scalar::Bool),
         (kind::UINT64 | kind::F16, _, Some(PType::F16)) => {
             let bits = value.u64()?;
@@ -147,9 +150,10 @@ fn typed<'a>(number: u32, value: Value<'a>, field: &Field, depth: usize) -> Resu
         (kind::BYTES, DataType::Decimal128(..), _) => decimal(value.bytes()?, 16).map(Scalar::Decimal),
         (kind::BYTES, DataType::Decimal256(..), _) => decimal(value.bytes()?, 32).map(Scalar::Decimal),
         (kind::LIST, ..) => list(value.bytes()?, data_type, depth).map(Scalar::List),
-        _ => {
-            Err(Error::bad_data(format!("got a value of another kind, expected a value of type {data_type}")))
-        }
+        _ => Err(Error::bad_data(format!(
+            "got a value of another kind, expected a value of type {data_type}",
+            data_type = crossdock_arrays::type_name(data_type)
+        ))),
     }
 }
 

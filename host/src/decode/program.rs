@@ -32,8 +32,7 @@ impl Program {
             Some(Slot::Bytes(width @ (1 | 2 | 4 | 8))) => width,
             _ => {
                 return Err(node.wrong(format_args!(
-                    "the node has a program, but the type is {data_type}, expected a type of 1, 2, 4 or 8 bytes"
-                )));
+                    "the node has a program, but the type is {data_type}, expected a type of 1, 2, 4 or 8 bytes", data_type = crossdock_arrays::type_name(data_type))));
             }
         };
         let [source, then @ ..] = operators else { return Err(node.wrong("the program is empty")) };
@@ -185,7 +184,10 @@ impl Checker<'_> {
                 match truths.data_type() {
                     _ if !self.field.is_nullable() => Err("the node's type has no nulls".into()),
                     DataType::Boolean => Ok(()),
-                    other => Err(format!("the child's type is {other}, expected Boolean")),
+                    other => Err(format!(
+                        "the child's type is {other}, expected bool",
+                        other = crossdock_arrays::type_name(other)
+                    )),
                 }
             }
             _ => Err("expected an operator on words".into()),
@@ -228,7 +230,10 @@ impl Checker<'_> {
         if *field.data_type() == DataType::UInt16 {
             return Ok(field);
         }
-        Err(format!("child {child} has type {}, expected UInt16", field.data_type()))
+        Err(format!(
+            "child {child} has type {}, expected uint16",
+            crossdock_arrays::type_name(field.data_type())
+        ))
     }
 
     /// Checks that a buffer has at least `bytes` bytes that start at byte `at`.
@@ -270,7 +275,7 @@ impl Checker<'_> {
             Some(Slot::Bytes(width)) if width as u64 == self.width => Ok(field),
             _ => Err(format!(
                 "child {child} has type {}, expected {} bytes per value",
-                field.data_type(),
+                crossdock_arrays::type_name(field.data_type()),
                 self.width
             )),
         }
@@ -281,7 +286,7 @@ fn check_integers(field: &Field) -> CheckResult {
     if field.data_type().is_integer() {
         return Ok(());
     }
-    Err(format!("a child has type {}, expected integers", field.data_type()))
+    Err(format!("a child has type {}, expected integers", crossdock_arrays::type_name(field.data_type())))
 }
 
 fn check_not_nullable(field: &Field) -> CheckResult {
@@ -379,7 +384,7 @@ mod tests {
         let malformed: [(DataType, &[Operator], &str); 17] = [
             (DataType::Int32, &[Term { child: 0, factor: 1 }], "words of 8 bytes"),
             (DataType::Int64, &[Term { child: 0, factor: 1 << 60 }], "a factor below"),
-            (DataType::Float64, &[Term { child: 0, factor: 1 }], "type Float64, expected integers"),
+            (DataType::Float64, &[Term { child: 0, factor: 1 }], "type double, expected integers"),
             (DataType::Int64, &[Term { child: 3, factor: 1 }], "child 3 has 7 values, expected 2000"),
             (DataType::Int64, &[term, Term { child: 0, factor: 1 }], "a child's type is nullable"),
             (DataType::Int64, &[term, term], "child 9 is used twice"),
@@ -417,17 +422,17 @@ mod tests {
             (&[Unpack { buffer: 0, bits: 16, first: 0 }], "4000 bytes, expected at least 4096"),
             (&[Unpack { buffer: 0, bits: 11, first: 49 }], "4000 bytes, expected at least 4224"),
             (&[Child(10)], "child 10 was requested"),
-            (&[Child(1)], "child 1 has type UInt8, expected 2 bytes per value"),
+            (&[Child(1)], "child 1 has type uint8, expected 2 bytes per value"),
             (&[Child(3)], "child 3 has 7 values, expected 2000"),
             (&[Cast(3)], "child 3 has 7 values, expected 2000"),
-            (&[Cast(5)], "a child has type Boolean, expected integers"),
+            (&[Cast(5)], "a child has type bool, expected integers"),
             (&[Child(0), Cast(1)], "operator 1, Cast(1): expected an operator on words"),
             (&[Child(0), ToFloat], "expected words of 4 or 8 bytes, which floats have, got 2 bytes"),
             (&[Child(0), Scale(1)], "expected words of 4 or 8 bytes, which floats have, got 2 bytes"),
             (&[Child(0), Validity(0)], "child 0 is used twice"),
             (&[Child(0), Validity(4)], "a child's type is nullable"),
             (&[Child(0), Patch { indices: 6, values: 3, first: 0 }], "a child's type is nullable"),
-            (&[Dictionary { codes: 5, values: 3 }], "a child has type Boolean, expected integers"),
+            (&[Dictionary { codes: 5, values: 3 }], "a child has type bool, expected integers"),
             (&[Runs { ends: 2, values: 0, first: 0 }], "child 0 has 2000 values, expected 7"),
             (&[Runs { ends: 2, values: 3, first: u64::MAX }], "exceed the maximum"),
         ];

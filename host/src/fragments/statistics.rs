@@ -61,8 +61,10 @@ pub fn check_schema(schema: &Schema) -> ApiResult<()> {
             Ok(())
         }
         fields => {
-            let fields: Vec<_> =
-                fields.iter().map(|field| format!("{}: {}", field.name(), field.data_type())).collect();
+            let fields: Vec<_> = fields
+                .iter()
+                .map(|field| format!("{}: {}", field.name(), crossdock_arrays::type_name(field.data_type())))
+                .collect();
             Err(ApiError::internal(format!(
                 "expected the columns of Arrow's statistics schema (column: Int32, statistics: Map from Dictionary(Int32, \
                  Utf8) to a dense Union), got [{}]",

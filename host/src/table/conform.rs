@@ -89,7 +89,11 @@ fn difference(expected: &Field, got: &Field) -> Option<String> {
     let (expected_type, actual_type) = (expected.data_type(), got.data_type());
     let is_ordered = |field: &Field| field.dict_is_ordered() == Some(true);
     if !expected_type.equals_datatype(actual_type) || is_ordered(expected) != is_ordered(got) {
-        return Some(format!("expected {expected_type}, got {actual_type}"));
+        return Some(format!(
+            "expected {expected_type}, got {actual_type}",
+            expected_type = crossdock_arrays::type_name(expected_type),
+            actual_type = crossdock_arrays::type_name(actual_type)
+        ));
     }
     let children = |layout: Layout<'_>| -> Vec<Field> {
         layout.children.iter().map(|child| child.as_ref().clone()).collect()

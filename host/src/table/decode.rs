@@ -28,7 +28,7 @@ impl Table {
             if !matches!(field.data_type(), DataType::Dictionary(..)) {
                 return Err(Error::usage(format!(
                     "column '{name}': expected a dictionary to decode, got {}",
-                    field.data_type()
+                    crossdock_arrays::type_name(field.data_type())
                 )));
             }
             let failed =

@@ -82,7 +82,10 @@ impl Writer {
         for field in schema.fields() {
             if let Some(why) = format.problem(&in_utc(field)) {
                 let (name, data_type) = (field.name(), field.data_type());
-                return Err(Error::unsupported(format!("column '{name}' is {data_type}: {why}")));
+                return Err(Error::unsupported(format!(
+                    "column '{name}' is {data_type}: {why}",
+                    data_type = crossdock_arrays::type_name(data_type)
+                )));
             }
         }
         if let Some(why) = format.table_problem(&schema) {

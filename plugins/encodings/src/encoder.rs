@@ -43,7 +43,10 @@ pub(crate) fn encode(
     let field = unsafe { import_field_ref(schema) }?;
     let ptype = PType::from_arrow(field.data_type()).filter(|ptype| ptype.is_int());
     let ptype = ptype.ok_or_else(|| {
-        Error::unsupported(format!("{encoding}: the type is {}, expected integers", field.data_type()))
+        Error::unsupported(format!(
+            "{encoding}: the type is {}, expected integers",
+            crossdock_arrays::type_name(field.data_type())
+        ))
     })?;
     let batch = import_batch(column, &Arc::new(Schema::new(vec![field.clone()])), memory)?;
     let stream = call_stream(memory, call, batch.device())?;

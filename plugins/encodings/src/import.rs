@@ -156,7 +156,7 @@ fn fields_of(format: &str, actual: &Schema, expected: Schema) -> Result<Option<A
                 let nulls = if field.is_nullable() { "" } else { " without nulls" };
                 let extension = field.metadata().get(EXTENSION_NAME);
                 let extension = extension.map(|name| format!(" as {name}")).unwrap_or_default();
-                format!("{}{extension}{nulls}", field.data_type())
+                format!("{}{extension}{nulls}", crossdock_arrays::type_name(field.data_type()))
             };
             let actual = typed(actual);
             return mismatch(&format_args!("column '{}' of {}", expected.name(), typed(expected)), &actual);
@@ -166,7 +166,10 @@ fn fields_of(format: &str, actual: &Schema, expected: Schema) -> Result<Option<A
 }
 
 fn describe(schema: &Schema) -> String {
-    let fields = schema.fields().iter().map(|f| format!("'{}': {}", f.name(), f.data_type()));
+    let fields = schema
+        .fields()
+        .iter()
+        .map(|f| format!("'{}': {}", f.name(), crossdock_arrays::type_name(f.data_type())));
     format!("[{}]", fields.collect::<Vec<_>>().join(", "))
 }
 

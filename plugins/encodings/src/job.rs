@@ -172,8 +172,9 @@ impl<'a> Values<'a> {
     pub fn new(array: &'a DeviceArray, stream: &Stream) -> Result<Self> {
         let views = matches!(array.data_type(), DataType::Utf8View | DataType::BinaryView);
         let width = if views { Some(16) } else { array.data_type().primitive_width() };
-        let width =
-            width.ok_or_else(|| Error::internal(format!("{} has no fixed width", array.data_type())))?;
+        let width = width.ok_or_else(|| {
+            Error::internal(format!("{} has no fixed width", crossdock_arrays::type_name(array.data_type())))
+        })?;
         let (begin, bytes) = (array.offset() * width, array.len() * width);
         let buffer = array.buffers().get(1).and_then(Option::as_ref).filter(|_| bytes > 0);
         let view = buffer.map(|buffer| buffer.host_view(stream)).transpose()?;

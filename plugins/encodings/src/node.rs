@@ -51,7 +51,10 @@ impl<'a> Node<'a> {
     pub fn width(&self) -> Result<usize> {
         let width = self.data_type().primitive_width();
         width.ok_or_else(|| {
-            self.wrong(format_args!("the type is {}, expected a type of fixed width", self.data_type()))
+            self.wrong(format_args!(
+                "the type is {}, expected a type of fixed width",
+                crossdock_arrays::type_name(self.data_type())
+            ))
         })
     }
 
@@ -146,7 +149,8 @@ impl<'a> Node<'a> {
         Err(self.wrong(format_args!(
             "as {role}, the node has {} values of {}, expected {len} of {data_type}",
             self.len,
-            self.data_type()
+            crossdock_arrays::type_name(self.data_type()),
+            data_type = crossdock_arrays::type_name(data_type)
         )))
     }
 

@@ -37,11 +37,10 @@ impl Validity {
 pub fn validity_from_bools(job: &Job<'_>, bools: &DeviceArray) -> Result<Validity> {
     if *bools.data_type() != DataType::Boolean || bools.len() != job.node.len {
         return Err(job.node.wrong(format_args!(
-            "the validity is {} values of {}, expected {} of {}",
+            "the validity is {} values of {}, expected {} of bool",
             bools.len(),
-            bools.data_type(),
-            job.node.len,
-            DataType::Boolean
+            crossdock_arrays::type_name(bools.data_type()),
+            job.node.len
         )));
     }
     match bools.buffers().get(1).and_then(Option::as_ref) {

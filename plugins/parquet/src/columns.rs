@@ -215,7 +215,10 @@ fn add_leaves(
         return Ok(());
     };
     let DataType::Struct(fields) = field.data_type() else {
-        return Err(Error::internal(format!("fields of {} were chosen", field.data_type())));
+        return Err(Error::internal(format!(
+            "fields of {} were chosen",
+            crossdock_arrays::type_name(field.data_type())
+        )));
     };
     let children = children_of(node, fields).ok_or_else(|| {
         Error::unsupported(format!("Parquet's schema of '{}' has other fields than Arrow's", field.name()))

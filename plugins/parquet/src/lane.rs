@@ -183,7 +183,7 @@ impl Lane {
         if array.data_type() != expected {
             return Err(Error::internal(format!(
                 "the crate decoded the type {}, expected {expected}",
-                array.data_type()
+                crossdock_arrays::type_name(array.data_type())
             )));
         }
         Ok(array.clone())

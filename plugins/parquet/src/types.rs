@@ -24,7 +24,12 @@ pub fn check(field: &FieldRef) -> Result<()> {
 
 /// Rejects types whose values the crate does not write, or does not read again.
 fn check_type(data_type: &DataType) -> std::result::Result<(), String> {
-    let no_type = || Err(format!("Parquet has no type for {data_type}"));
+    let no_type = || {
+        Err(format!(
+            "Parquet has no type for {data_type}",
+            data_type = crossdock_arrays::type_name(data_type)
+        ))
+    };
     match data_type {
         DataType::Union(..) | DataType::Interval(_) => no_type(),
         DataType::Struct(fields) if fields.is_empty() => no_type(),
@@ -51,7 +56,7 @@ mod tests {
         let empty = DataType::Struct(arrow_schema::Fields::empty());
         let list = DataType::new_list(empty, true);
         let error = check(&Arc::new(Field::new("a", list, true))).unwrap_err();
-        assert!(error.message().starts_with("column 'a': Parquet has no type for Struct"), "{error:?}");
+        assert!(error.message().starts_with("column 'a': Parquet has no type for struct"), "{error:?}");
         assert_eq!(check(&Arc::new(Field::new("a", DataType::Null, true))), Ok(()));
     }
 }

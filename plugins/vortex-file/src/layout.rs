@@ -103,7 +103,7 @@ impl Context<'_> {
                 let DataType::Struct(fields) = field.data_type() else {
                     return Err(Error::bad_data(format!(
                         "the type is {}, expected a struct",
-                        field.data_type()
+                        crossdock_arrays::type_name(field.data_type())
                     )));
                 };
                 expect(fields.len() + usize::from(field.is_nullable()))?;

@@ -131,7 +131,7 @@ impl ScanState {
         if !requested.data_type().is_nested() {
             return Err(usage(format!(
                 "requested_schema: cannot export a table as {}: cast it before the export or afterwards",
-                requested.data_type()
+                crossdock_arrays::type_name(requested.data_type())
             )));
         }
         Ok(())

@@ -222,9 +222,9 @@ MALFORMED = {
     "no JSON": (pa.binary(2), "bfloat16", 'expected {"type":NAME}'),
     "a list": (pa.binary(2), "[[[[", 'expected {"type":NAME}'),
     "an unknown type": (pa.binary(1), '{"type":"float4_e2m1fn"}', "is 'float4_e2m1fn', expected one of bfloat16"),
-    "another width": (pa.binary(4), '{"type":"bfloat16"}', "is FixedSizeBinary(4), expected FixedSizeBinary(2)"),
-    "another type": (pa.int16(), '{"type":"bfloat16"}', "is Int16, expected FixedSizeBinary(2)"),
-    "variable width": (pa.binary(), '{"type":"bfloat16"}', "is Binary, expected FixedSizeBinary(2)"),
+    "another width": (pa.binary(4), '{"type":"bfloat16"}', "is fixed_size_binary[4], expected fixed_size_binary[2]"),
+    "another type": (pa.int16(), '{"type":"bfloat16"}', "is int16, expected fixed_size_binary[2]"),
+    "variable width": (pa.binary(), '{"type":"bfloat16"}', "is binary, expected fixed_size_binary[2]"),
 }
 
 

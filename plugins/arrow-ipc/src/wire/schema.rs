@@ -121,7 +121,10 @@ pub fn same_types(a: &arrow_schema::Schema, b: &arrow_schema::Schema) -> bool {
 /// Returns the names and types of the fields, for error messages.
 pub fn names_and_types(schema: &arrow_schema::Schema) -> String {
     // A name may contain line ends, which must be escaped because an error is one line.
-    let fields = schema.fields().iter().map(|f| format!("{}: {}", f.name().escape_debug(), f.data_type()));
+    let fields = schema
+        .fields()
+        .iter()
+        .map(|f| format!("{}: {}", f.name().escape_debug(), crossdock_arrays::type_name(f.data_type())));
     fields.collect::<Vec<_>>().join(", ")
 }
 

@@ -170,7 +170,8 @@ fn map(map: arrow_ipc::Map<'_>, entries: FieldRef) -> Result<DataType> {
     match entries.data_type() {
         DataType::Struct(pair) if pair.len() == 2 => Ok(DataType::Map(entries, map.keysSorted())),
         other => Err(Error::bad_data(format!(
-            "a map type has a child of type {other}, expected a struct of key and value"
+            "a map type has a child of type {}, expected a struct of key and value",
+            crossdock_arrays::type_name(other)
         ))),
     }
 }
@@ -182,7 +183,8 @@ fn run_end(children: Vec<FieldRef>) -> Result<DataType> {
     match ends.data_type() {
         DataType::Int16 | DataType::Int32 | DataType::Int64 => Ok(DataType::RunEndEncoded(ends, values)),
         other => Err(Error::bad_data(format!(
-            "the run ends are of type {other}, expected a signed integer of 16 to 64 bits"
+            "the run ends are of type {}, expected a signed integer of 16 to 64 bits",
+            crossdock_arrays::type_name(other)
         ))),
     }
 }

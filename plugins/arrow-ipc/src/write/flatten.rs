@@ -152,7 +152,10 @@ impl Flattener<'_> {
                 )?);
             }
             _ => {
-                return Err(Error::internal(format!("the layout of {} is unsupported", array.data_type())));
+                return Err(Error::internal(format!(
+                    "the layout of {} is unsupported",
+                    crossdock_arrays::type_name(array.data_type())
+                )));
             }
         }
         Ok(rows)

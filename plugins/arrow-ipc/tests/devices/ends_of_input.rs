@@ -207,7 +207,7 @@ fn rejects_file_whose_schema_differs_from_its_footer() {
     bad[at] = b'C';
     for how in SOURCE_KINDS {
         let error = read_error(&rig, &bad, how);
-        assert!(error.message().contains("[Column: Int32], but its footer has [column: Int32]"), "{error}");
+        assert!(error.message().contains("[Column: int32], but its footer has [column: int32]"), "{error}");
     }
 }
 
@@ -286,7 +286,7 @@ fn error_for_stream_with_another_schema_names_its_position() {
         let error = read_error(&rig, &bytes, how);
         let expected = format!("the stream that begins at byte {}: its schema differs", first.len());
         assert!(error.message().contains(&expected), "{error}");
-        assert!(error.message().contains("expected [column: Int32], got [column: Int64]"), "{error}");
+        assert!(error.message().contains("expected [column: int32], got [column: int64]"), "{error}");
         // The batches before the error must be returned.
         let settings = CallSettings::new(Device::CPU);
         let mut stream = rig.open(&bytes, how, &settings).unwrap();

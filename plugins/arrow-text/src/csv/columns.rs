@@ -55,7 +55,11 @@ pub fn check_type(field: &FieldRef, options: &CsvOptions) -> Result<()> {
         data_type if data_type.is_nested() => "CSV has no nested values",
         _ => "CSV is not read with this type",
     };
-    Err(Error::unsupported(format!("column '{}' is {}: {why}", field.name(), field.data_type())))
+    Err(Error::unsupported(format!(
+        "column '{}' is {}: {why}",
+        field.name(),
+        crossdock_arrays::type_name(field.data_type())
+    )))
 }
 
 impl Column<'_> {
@@ -154,7 +158,11 @@ impl Column<'_> {
     }
 
     fn error(&self, field: &Field, got: &str) -> Error {
-        let text = format!("column '{}': expected {}, got {got}", self.field.name(), self.field.data_type());
+        let text = format!(
+            "column '{}': expected {}, got {got}",
+            self.field.name(),
+            crossdock_arrays::type_name(self.field.data_type())
+        );
         self.chunk.error_at(field.start as usize, text)
     }
 

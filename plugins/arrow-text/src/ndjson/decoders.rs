@@ -199,7 +199,7 @@ impl ArrayDecoder for StructDecoder {
             let is_null =
                 |row: &usize| column.is_null(*row) && nulls.as_ref().is_none_or(|nulls| nulls.is_valid(*row));
             if !field.is_nullable() && column.null_count() > 0 && (0..pos.len()).any(|row| is_null(&row)) {
-                let text = format!("expected {}, got a null", field.data_type());
+                let text = format!("expected {}, got a null", crossdock_arrays::type_name(field.data_type()));
                 return Err(in_column(field.name(), ArrowError::JsonError(text)));
             }
             columns.push(column);

@@ -83,7 +83,11 @@ fn check_types(fields: &Fields, hex: bool) -> Result<()> {
     let check = |field: &FieldRef| {
         let problem = problem(field.data_type(), hex);
         problem.map_or(Ok(()), |why| {
-            Err(Error::unsupported(format!("column '{}' is {}: {why}", field.name(), field.data_type())))
+            Err(Error::unsupported(format!(
+                "column '{}' is {}: {why}",
+                field.name(),
+                crossdock_arrays::type_name(field.data_type())
+            )))
         })
     };
     fields.iter().try_for_each(check)

@@ -334,5 +334,10 @@ fn unsigned(data_type: &DataType) -> Result<PType> {
         PType::ALL.iter().copied().find(|other| other.is_unsigned() && other.bytes() == ptype.bytes())
     };
     let unsigned_type = PType::from_arrow(data_type).filter(|ptype| ptype.is_int()).and_then(of);
-    unsigned_type.ok_or_else(|| Error::internal(format!("the type is {data_type}, expected integers")))
+    unsigned_type.ok_or_else(|| {
+        Error::internal(format!(
+            "the type is {data_type}, expected integers",
+            data_type = crossdock_arrays::type_name(data_type)
+        ))
+    })
 }

@@ -263,7 +263,12 @@ impl Patches {
 /// The integer type of a node's values in memory.
 pub(crate) fn ptype(node: &Node<'_>) -> Result<PType> {
     let ptype = PType::from_arrow(node.data_type()).filter(|_| node.data_type().is_integer());
-    ptype.ok_or_else(|| node.wrong(format_args!("the type is {}, expected an integer", node.data_type())))
+    ptype.ok_or_else(|| {
+        node.wrong(format_args!(
+            "the type is {}, expected an integer",
+            crossdock_arrays::type_name(node.data_type())
+        ))
+    })
 }
 
 pub(crate) fn bit_packed_metadata(node: &Node<'_>) -> Result<BitPacked> {
@@ -309,7 +314,12 @@ pub(crate) fn zigzag_children(node: &Node<'_>) -> Result<Children> {
         PType::I16 => PType::U16,
         PType::I32 => PType::U32,
         PType::I64 => PType::U64,
-        other => return Err(node.wrong(format_args!("the type is {other}, expected a signed integer"))),
+        other => {
+            return Err(node.wrong(format_args!(
+                "the type is {}, expected a signed integer",
+                crossdock_arrays::type_name(other)
+            )));
+        }
     };
     let role = "zigzag-encoded integers";
     Ok(Children::new([Child::with_nulls(role, unsigned.arrow(), node.is_nullable(), node.len)]))

@@ -61,7 +61,7 @@ fn check_zstd(node: &Node<'_>) -> Result<()> {
     if PType::from_arrow(node.data_type()).is_none() || expected != Some(metadata.bytes()) {
         return Err(node.wrong(format_args!(
             "{n_values} values of {} have {} bytes, expected numbers, text or bytes",
-            node.data_type(),
+            crossdock_arrays::type_name(node.data_type()),
             metadata.bytes()
         )));
     }
@@ -181,8 +181,10 @@ fn check_pco(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(metadata.n_buffers())?;
     match PType::from_arrow(node.data_type()) {
         Some(ptype) if ptype.bytes() >= 2 => Ok(()),
-        _ => Err(node
-            .wrong(format_args!("the type is {}, expected a number of at least 2 bytes", node.data_type()))),
+        _ => Err(node.wrong(format_args!(
+            "the type is {}, expected a number of at least 2 bytes",
+            crossdock_arrays::type_name(node.data_type())
+        ))),
     }
 }
 

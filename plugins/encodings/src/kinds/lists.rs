@@ -60,7 +60,10 @@ fn offsets_size(node: &Node<'_>) -> Result<Option<usize>> {
 fn element<'n>(node: &'n Node<'_>) -> Result<&'n FieldRef> {
     match node.data_type() {
         DataType::List(element) => Ok(element),
-        other => Err(node.wrong(format_args!("the type is {other}, expected a list"))),
+        other => {
+            Err(node
+                .wrong(format_args!("the type is {}, expected a list", crossdock_arrays::type_name(other))))
+        }
     }
 }
 
@@ -130,7 +133,10 @@ fn check_empty(node: &Node<'_>) -> Result<()> {
 
 fn fixed_children(node: &Node<'_>) -> Result<Children> {
     let DataType::FixedSizeList(element, size) = node.data_type() else {
-        return Err(node.wrong(format_args!("the type is {}, expected a fixed-size list", node.data_type())));
+        return Err(node.wrong(format_args!(
+            "the type is {}, expected a fixed-size list",
+            crossdock_arrays::type_name(node.data_type())
+        )));
     };
     let elements = usize::try_from(*size).ok().and_then(|size| size.checked_mul(node.len));
     let elements = elements.ok_or_else(|| node.wrong("the number of its elements overflows"))?;
@@ -153,7 +159,10 @@ fn fixed(job: &Job<'_>) -> Result<DeviceArray> {
 
 fn map_children(node: &Node<'_>) -> Result<Children> {
     let DataType::Map(entries, _) = node.data_type() else {
-        return Err(node.wrong(format_args!("the type is {}, expected a map", node.data_type())));
+        return Err(node.wrong(format_args!(
+            "the type is {}, expected a map",
+            crossdock_arrays::type_name(node.data_type())
+        )));
     };
     let lists = DataType::List(entries.clone());
     let child = Child::with_nulls("entries", lists, node.is_nullable(), node.len);

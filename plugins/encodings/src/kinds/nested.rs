@@ -47,7 +47,10 @@ fn check_empty(node: &Node<'_>) -> Result<()> {
 
 fn struct_children(node: &Node<'_>) -> Result<Children> {
     let DataType::Struct(fields) = node.data_type() else {
-        return Err(node.wrong(format_args!("the type is {}, expected a struct", node.data_type())));
+        return Err(node.wrong(format_args!(
+            "the type is {}, expected a struct",
+            crossdock_arrays::type_name(node.data_type())
+        )));
     };
     let child = |field: &FieldRef| Child::new(format!("field '{}'", field.name()), field, node.len);
     Ok(Children::with_validity(fields.iter().map(child).collect::<Vec<_>>()))
@@ -82,7 +85,10 @@ fn check_extension(node: &Node<'_>) -> Result<()> {
     }
     Err(storage.wrong(format_args!(
         "the parent has {} values of {data_type}, which {} values of {stored} cannot store",
-        node.len, storage.len
+        node.len,
+        storage.len,
+        data_type = crossdock_arrays::type_name(data_type),
+        stored = crossdock_arrays::type_name(stored)
     )))
 }
 

@@ -66,7 +66,10 @@ pub(crate) fn floats(node: &Node<'_>) -> Result<PType> {
     match node.data_type() {
         DataType::Float32 => Ok(PType::F32),
         DataType::Float64 => Ok(PType::F64),
-        other => Err(node.wrong(format_args!("the type is {other}, expected Float32 or Float64"))),
+        other => Err(node.wrong(format_args!(
+            "the type is {other}, expected float or double",
+            other = crossdock_arrays::type_name(other)
+        ))),
     }
 }
 

@@ -123,7 +123,10 @@ fn alprd(job: &Job<'_>) -> Result<DeviceArray> {
 fn is_decimal(node: &Node<'_>) -> Result<()> {
     match node.data_type() {
         DataType::Decimal128(..) | DataType::Decimal256(..) => Ok(()),
-        other => Err(node.wrong(format_args!("the type is {other}, expected a decimal of 128 or 256 bits"))),
+        other => Err(node.wrong(format_args!(
+            "the type is {}, expected a decimal of 128 or 256 bits",
+            crossdock_arrays::type_name(other)
+        ))),
     }
 }
 
@@ -211,7 +214,8 @@ pub(crate) fn ticks(node: &Node<'_>) -> Result<i64> {
         DataType::Timestamp(TimeUnit::Millisecond, _) => Ok(1_000),
         DataType::Timestamp(TimeUnit::Microsecond, _) => Ok(1_000_000),
         DataType::Timestamp(TimeUnit::Nanosecond, _) => Ok(1_000_000_000),
-        other => Err(node.wrong(format_args!("the type is {other}, expected a timestamp"))),
+        other => Err(node
+            .wrong(format_args!("the type is {}, expected a timestamp", crossdock_arrays::type_name(other)))),
     }
 }
 
@@ -270,7 +274,7 @@ fn check_bytes(node: &Node<'_>) -> Result<()> {
     Err(node.wrong(format_args!(
         "the node has {actual} bytes for {} values of {}, expected one byte for each boolean value",
         node.len,
-        node.data_type()
+        crossdock_arrays::type_name(node.data_type())
     )))
 }
 

@@ -71,9 +71,8 @@ fn check_bool(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(1)?;
     if *node.data_type() != DataType::Boolean {
         return Err(node.wrong(format_args!(
-            "the type is {}, expected {}",
-            node.data_type(),
-            DataType::Boolean
+            "the type is {}, expected bool",
+            crossdock_arrays::type_name(node.data_type())
         )));
     }
     let expected = node.len.saturating_add(bit_offset(node)?).div_ceil(8);
@@ -98,7 +97,8 @@ fn check_null(node: &Node<'_>) -> Result<()> {
     if *node.data_type() == DataType::Null {
         return Ok(());
     }
-    Err(node.wrong(format_args!("the type is {}, expected {}", node.data_type(), DataType::Null)))
+    Err(node
+        .wrong(format_args!("the type is {}, expected null", crossdock_arrays::type_name(node.data_type()))))
 }
 
 fn null(job: &Job<'_>) -> Result<DeviceArray> {

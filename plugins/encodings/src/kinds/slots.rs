@@ -110,7 +110,9 @@ pub fn counts(job: &Job<'_>, array: &DeviceArray) -> Result<Vec<u64>> {
         DataType::Int16 => widen::<i16>(&values),
         DataType::Int32 => widen::<i32>(&values),
         DataType::Int64 => widen::<i64>(&values),
-        other => Err(job.node.wrong(format_args!("the type is {other}, expected integers"))),
+        other => Err(job
+            .node
+            .wrong(format_args!("the type is {}, expected integers", crossdock_arrays::type_name(other)))),
     }
 }
 

@@ -65,7 +65,10 @@ fn views_size(node: &Node<'_>) -> Result<Option<usize>> {
 fn is_text(node: &Node<'_>) -> Result<()> {
     match node.data_type() {
         DataType::Utf8View | DataType::BinaryView => Ok(()),
-        other => Err(node.wrong(format_args!("the type is {other}, expected Utf8View or BinaryView"))),
+        other => Err(node.wrong(format_args!(
+            "the type is {other}, expected string_view or binary_view",
+            other = crossdock_arrays::type_name(other)
+        ))),
     }
 }
 

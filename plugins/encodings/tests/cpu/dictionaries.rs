@@ -114,11 +114,11 @@ fn rejects_dictionaries_that_contradict_their_metadata() {
         (|node| drop(node.children.pop()), "the node has 1 children, expected 2"),
         (
             |node| node.metadata[1] = 4,
-            "as the dictionary's values, the node has 5 values of Int32, expected 4",
+            "as the dictionary's values, the node has 5 values of int32, expected 4",
         ),
-        (|node| node.metadata[3] = 1, "as codes, the node has 1500 values of UInt8, expected 1500 of UInt16"),
-        (|node| node.len = 1499, "as codes, the node has 1500 values of UInt8, expected 1499"),
-        (|node| node.data_type = DataType::Int64, "values of Int32, expected 5 of Int64"),
+        (|node| node.metadata[3] = 1, "as codes, the node has 1500 values of uint8, expected 1500 of uint16"),
+        (|node| node.len = 1499, "as codes, the node has 1500 values of uint8, expected 1499"),
+        (|node| node.data_type = DataType::Int64, "values of int32, expected 5 of int64"),
         (|node| node.metadata = vec![8], "vortex.dict"),
     ] {
         let message = error_after(change);

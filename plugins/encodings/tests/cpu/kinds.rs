@@ -352,12 +352,12 @@ fn only_nullable_nodes_accept_a_validity_child() {
     assert_rejected(
         true,
         &[bits(&[0b101], 4)],
-        "as validity, the node has 4 values of Boolean, expected 3 of Boolean",
+        "as validity, the node has 4 values of bool, expected 3 of bool",
     );
     assert_rejected(
         true,
         &[uint8(&[1, 0, 1])],
-        "as validity, the node has 3 values of UInt8, expected 3 of Boolean",
+        "as validity, the node has 3 values of uint8, expected 3 of bool",
     );
     assert_rejected(
         true,

@@ -49,20 +49,20 @@ fn rejects_nodes_that_contradict_their_metadata() {
     for (change, expected) in [
         ((|node| node.buffers.push(vec![1])) as fn(&mut Node), "the node has 1 buffers, expected 0"),
         (|node| drop(node.children.pop()), "the node has 2 children, expected 3"),
-        (|node| node.metadata[1] = 4, "as values of blocks, the node has 5 values of Int16, expected 4"),
+        (|node| node.metadata[1] = 4, "as values of blocks, the node has 5 values of int16, expected 4"),
         (
             |node| node.data_type = DataType::Int32,
-            "as values of blocks, the node has 5 values of Int16, expected 5 of Int32",
+            "as values of blocks, the node has 5 values of int16, expected 5 of int32",
         ),
         (|node| node.children[0].nullable = true, "as values of blocks, the node has a nullable type"),
         (
             |node| node.metadata[6] = 1,
-            "as indices of values, the node has 2048 values of UInt8, expected 2048 of UInt16",
+            "as indices of values, the node has 2048 values of uint8, expected 2048 of uint16",
         ),
         (|node| node.children[1].len = 1024, "as indices of values, the node has 1024 values"),
         (
             |node| node.metadata[10] = 2,
-            "as offsets of dictionaries, the node has 2 values of UInt64, expected 2 of UInt32",
+            "as offsets of dictionaries, the node has 2 values of uint64, expected 2 of uint32",
         ),
         (|node| node.children[2].len = 1, "as offsets of dictionaries, the node has 1 values"),
         (|node| node.children[2].nullable = true, "as offsets of dictionaries, the node has a nullable type"),
