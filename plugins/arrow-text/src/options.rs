@@ -151,7 +151,7 @@ const WRITE_COMPRESSION: (&str, &str) =
 const INFER_ROWS: (&str, &str) =
     ("infer_rows", "the number of rows from which the types are inferred, or all; default 10000");
 const TYPES: (&str, &str) =
-    ("types", "types of columns that are not inferred, as in id=Int64,at=Timestamp(ms)");
+    ("types", "types of columns that are not inferred, as in id=int64,at=timestamp[ms]");
 const BINARY: (&str, &str) =
     ("binary", "hex: binary values are hexadecimal text; without it they are errors");
 const HEADER: (&str, &str) =
