@@ -163,7 +163,7 @@ unsafe fn data_type(
     if !data_type.is_integer() {
         return Err(Error::bad_data(format!(
             "a dictionary's keys are of type {data_type}, expected an integer type",
-            data_type = crate::type_name(data_type)
+            data_type = crate::type_name(&data_type)
         )));
     }
     // SAFETY: the dictionary of a valid schema is a valid schema.

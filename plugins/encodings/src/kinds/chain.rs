@@ -315,10 +315,7 @@ pub(crate) fn zigzag_children(node: &Node<'_>) -> Result<Children> {
         PType::I32 => PType::U32,
         PType::I64 => PType::U64,
         other => {
-            return Err(node.wrong(format_args!(
-                "the type is {}, expected a signed integer",
-                crossdock_arrays::type_name(other)
-            )));
+            return Err(node.wrong(format_args!("the type is {other}, expected a signed integer")));
         }
     };
     let role = "zigzag-encoded integers";
