@@ -63,7 +63,11 @@ pub fn run(run: &Run<'_>) -> Result<Outcome> {
     if !TARGETS.contains(&target) {
         return Ok(Outcome::Skipped(format!("no AddressSanitizer for {target}")));
     }
-    let sampled = run.tier.is_short().then(|| run.tier.one_of("sanitized crates", SHORT));
+    let is_short = run.tier.is_short();
+    let sampled = is_short.then(|| run.tier.one_of("sanitized crates", SHORT));
+    // The step `rust` runs every repetition of a test. Under the sanitizer, a sample suffices, and
+    // everything would take longer than all other steps together.
+    let run = &Run { tier: run.tier.sampled(workspace), filter: run.filter.clone(), ..*run };
     let selected = |folder: &str| {
         sampled.is_none_or(|groups| is_in(folder, ALWAYS) || groups.iter().any(|group| is_in(folder, group)))
     };
@@ -87,7 +91,7 @@ pub fn run(run: &Run<'_>) -> Result<Outcome> {
     built.dedup();
     stream::check(&mut sanitized(workspace, target, "build", &built))?;
     let mut programs = programs::built_by(workspace, &mut sanitized(workspace, target, "test", &packages))?;
-    programs.retain(|program| !run.tier.is_short() || !LONG.contains(&program.name.as_str()));
+    programs.retain(|program| !is_short || !LONG.contains(&program.name.as_str()));
     let rust = run.programs(&programs, &environment(workspace))?;
     if !with_package {
         return Ok(rust);

@@ -57,6 +57,11 @@ impl Tier {
         }
     }
 
+    /// This tier, but with a sample of repetitive tests.
+    pub fn sampled(self, workspace: &Workspace) -> Self {
+        if self.is_short() { self } else { Self::Short(Sample::of_commit(workspace)) }
+    }
+
     /// Sets the environment variable with which tests select their sample.
     pub fn tell(self, command: &mut Command) {
         match self {
