@@ -32,8 +32,8 @@ PYTHON = pathlib.Path(__file__).resolve().parents[1]
 ROOT = PYTHON.parent
 PLUGINS = "crossdock/plugins/"
 MODULE_CRATE = "crossdock-python"
-# The module uses the stable ABI, and works with CPython 3.11 and newer. The free-threaded build of CPython 3.14 has no
-# stable ABI.
+# The module uses the stable ABI, and works with CPython 3.11 and newer. The free-threaded build of
+# CPython 3.14 has no stable ABI.
 FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 MODULE = "crossdock/_native" + (sysconfig.get_config_var("EXT_SUFFIX") if FREE_THREADED else ".abi3.so")
 COMMAND_CRATE = "crossdock-cli"

@@ -34,8 +34,8 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Records the contract `today` and the header `host` in `abi/released`, unless the same contract is
-/// already recorded.
+/// Records the contract `today` and the header `host` in `abi/released`, unless the same contract
+/// is already recorded.
 fn release(abi: &Path, today: &Contract, host: &str) -> Result<()> {
     let path = abi.join("layout.txt");
     let layout = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;

@@ -1,5 +1,5 @@
-//! Checks a release in the way in which others use it: `install.sh` installs each part with an empty
-//! home, without a network and without a checkout, and uses it.
+//! Checks a release in the way in which others use it: `install.sh` installs each part with an
+//! empty home, without a network and without a checkout, and uses it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
