@@ -68,7 +68,7 @@ impl DeviceArray {
 
     #[cold]
     fn wrong(&self, what: String) -> Error {
-        Error::bad_data(format!("an array of type {}: {what}", self.data_type))
+        Error::bad_data(format!("an array of type {}: {what}", crate::type_name(&self.data_type)))
     }
 
     fn check_buffers(&mut self, layout: &Layout<'_>, end: usize) -> Result<()> {
@@ -177,7 +177,7 @@ impl DeviceArray {
         let dictionary = layout.dictionary.map(|(_, values)| values).into_iter().zip(self.dictionary());
         for (expected, child) in children.chain(dictionary) {
             if !expected.equals_datatype(&child.data_type) {
-                let got = &child.data_type;
+                let (got, expected) = (crate::type_name(&child.data_type), crate::type_name(expected));
                 return Err(self.wrong(format!("a child is of type {got}, expected {expected}")));
             }
         }

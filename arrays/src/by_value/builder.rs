@@ -197,7 +197,7 @@ impl Builder {
         if key as u64 > max_key {
             return Err(Error::unsupported(format!(
                 "dictionary key {key} does not fit into an array of type {}",
-                self.data_type
+                crate::type_name(&self.data_type)
             )));
         }
         self.buffer(0)?.extend(key.to_le_bytes().iter().take(width));

@@ -241,10 +241,10 @@ fn rejects_libraries_without_metadata_as_not_a_plugin() {
 
 #[test]
 fn error_for_another_abi_version_states_both_versions() {
-    let (minor, next) = (abi::ABI_MINOR, abi::ABI_MINOR + 1);
-    let expected = format!("expected 0.{minor}");
+    let (major, minor, next) = (abi::ABI_MAJOR, abi::ABI_MINOR, abi::ABI_MINOR + 1);
+    let expected = format!("expected {major}.{minor}");
     assert_refused(&["MAJOR=2"], "abi-version", &[&format!("ABI 2.{minor}"), &expected]);
-    assert_refused(&[&format!("MINOR={next}")], "abi-version", &[&format!("ABI 0.{next}"), &expected]);
+    assert_refused(&[&format!("MINOR={next}")], "abi-version", &[&format!("ABI {major}.{next}"), &expected]);
     assert_refused(&["ENTRY_MAJOR=3"], "abi-version", &[&format!("ABI 3.{minor}")]);
 }
 
