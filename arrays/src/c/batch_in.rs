@@ -145,7 +145,7 @@ fn import(
 /// Compares the schema that a batch carries with the expected schema.
 fn check_types(expected: &Schema, actual: &Schema) -> Result<()> {
     let types = |schema: &Schema| {
-        let types = schema.fields().iter().map(|field| field.data_type().to_string());
+        let types = schema.fields().iter().map(|field| crate::type_name(field.data_type()));
         types.collect::<Vec<_>>().join(", ")
     };
     let same = expected.fields().len() == actual.fields().len()

@@ -291,13 +291,14 @@ impl Request {
     /// Returns whether arrays of the type of `field` become a table or a column.
     fn structs(&self, field: &ArrowField) -> PyResult<Structs> {
         let is_struct = matches!(field.data_type(), DataType::Struct(_));
-        let (function, kind) = (self.function, field.data_type());
         match self.as_column {
             Some(true) => return Ok(Structs::Column),
             Some(false) if is_struct => return Ok(Structs::Table),
             Some(false) => {
                 return Err(usage(format!(
-                    "{function}: expected structs for a table, got {kind}: pass as_column=True"
+                    "{}: expected structs for a table, got {}: pass as_column=True",
+                    self.function,
+                    crossdock_arrays::field_type_name(field)
                 )));
             }
             None => {}

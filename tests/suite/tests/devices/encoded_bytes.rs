@@ -9,7 +9,7 @@ use crossdock::memory::Backend;
 use crossdock::registry::Way;
 use crossdock::source::Input;
 use crossdock::{Host, ReadOptions, Session, Table};
-use crossdock_arrays::export_field;
+use crossdock_arrays::{export_field, type_name};
 use crossdock_memory::Buffer;
 use crossdock_plugin_api::{CancelFlag, Capsule, Device, EncodedArray, LogicalType, NodeParts, Options};
 use crossdock_test_support::devices;
@@ -299,8 +299,8 @@ fn rejects_trees_with_an_unexpected_schema() {
     assert_eq!(open(Field::new("", DataType::Int32, true)).unwrap().schema().fields().len(), 1);
     for other in [Field::new("a", DataType::Int32, true), Field::new("", DataType::Int64, true)] {
         let message = open(other.clone()).err().unwrap().one_line();
-        let expected =
-            format!("expected ['{}': {}], but the array has ['': Int32]", other.name(), other.data_type());
+        let kind = type_name(other.data_type());
+        let expected = format!("expected ['{}': {kind}], but the array has ['': int32]", other.name());
         assert!(message.contains(&expected), "{message}");
     }
 }

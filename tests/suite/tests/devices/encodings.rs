@@ -146,7 +146,7 @@ fn rejects_nodes_whose_buffers_or_children_do_not_match() {
     ];
     let values = buffer(&session, Device::CPU, &[0; 16]).to_encoded();
     let line = decode_error(&session, EncodedArray::new(nodes, vec![values]).unwrap());
-    assert!(line.contains("Int64, expected 2 of Int32"), "{line}");
+    assert!(line.contains("int64, expected 2 of int32"), "{line}");
 }
 
 /// The type of lists of two numbers.
@@ -286,7 +286,7 @@ fn rejects_decoded_values_that_do_not_match_the_node() {
         };
         assert_eq!(session.decode(nested(true)).unwrap().len(), 5);
         for (tree, expected) in [
-            (tree("mismatch.type", false), "schema of a batch has [Float32], expected [Int32]"),
+            (tree("mismatch.type", false), "schema of a batch has [float], expected [int32]"),
             (nested(false), "nulls in its '.item', expected none"),
         ] {
             let line = decode_error(&session, tree);
