@@ -95,9 +95,16 @@ pub fn prepare(work: &Work) -> Result<Toolchain> {
 /// interpreter.
 fn environment(work: &Work, python: &str) -> Result<Option<PathBuf>> {
     let Ok(version) = output(Command::new(python).arg("-VV")) else { return Ok(None) };
+    let version = String::from_utf8_lossy(&version).into_owned();
+    if python == PYTHONS[0] && version.contains("free-threading") {
+        bail!(
+            "{python} is {}, which has no stable ABI: put another Python first on the PATH",
+            version.trim()
+        );
+    }
     let folder = work.root.join("target/release-tools").join(python);
     let stamp = folder.join("tools.txt");
-    let wanted = format!("{}{}", String::from_utf8_lossy(&version), TOOLS.join("\n"));
+    let wanted = format!("{version}{}", TOOLS.join("\n"));
     if fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
         return Ok(Some(folder));
     }
