@@ -65,7 +65,8 @@ plugin_c() {
 }
 
 verify_c() {
-    make -C "$1" all test
+    make -C "$1"
+    make -C "$1" test
     crossdock verify "$1/libcrossdock_$1_plugin.so" --sample "$1/$2" --strict
 }
 
