@@ -182,9 +182,12 @@ check tarball
 check pkg_config cc c++ make pkg-config
 check cmake_package c++ make python3
 check plugin_c cc make
-check wheel python3
+# The package needs this version.
+python=python3
+python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>"$work/which" || python="python3 3.11"
+check wheel "$python"
 check wheel_free_threaded python3.14t
-check source_distribution python3 cargo cc
+check source_distribution "$python" cargo cc
 check cargo_add cargo cc
 check plugin_rust cargo cc
 result=ok
