@@ -1,7 +1,7 @@
 //! Converts tables to a requested schema.
 
 use arrow_schema::{Field, SchemaRef};
-use crossdock_arrays::{DeviceArray, DeviceBatch, Layout, can_cast, cast, layout};
+use crossdock_arrays::{DeviceArray, DeviceBatch, Layout, can_cast, cast, layout, type_name};
 use crossdock_memory::Stream;
 
 use super::{Table, in_table};
@@ -66,7 +66,7 @@ fn conform_column(field: &Field, column: &DeviceArray, stream: &Stream) -> Resul
     } else {
         let (cast, changed) = cast(column, field.data_type(), stream).map_err(in_table)?;
         if let Some(value) = changed {
-            let (to, from) = (field.data_type(), column.data_type());
+            let (to, from) = (type_name(field.data_type()), type_name(column.data_type()));
             return Err(column_error(
                 field,
                 &format!("expected {to}, got {from} with the value {value}, which {to} cannot represent"),
@@ -91,8 +91,8 @@ fn difference(expected: &Field, got: &Field) -> Option<String> {
     if !expected_type.equals_datatype(actual_type) || is_ordered(expected) != is_ordered(got) {
         return Some(format!(
             "expected {expected_type}, got {actual_type}",
-            expected_type = crossdock_arrays::type_name(expected_type),
-            actual_type = crossdock_arrays::type_name(actual_type)
+            expected_type = type_name(expected_type),
+            actual_type = type_name(actual_type)
         ));
     }
     let children = |layout: Layout<'_>| -> Vec<Field> {

@@ -4,7 +4,7 @@ use arrow_schema::FieldRef;
 use crossdock::Table as HostTable;
 use crossdock_arrays::{
     ArrayQueue, DeviceBatch, StreamSchema, check_last_offsets, export_batch_to_external, export_device_array,
-    export_field, export_schema, import_field,
+    export_field, export_schema, field_type_name, import_field,
 };
 use crossdock_memory::Stream;
 use crossdock_plugin_api::{CapsuleObject, Device, Owned, Result, abi};
@@ -99,8 +99,8 @@ impl Exported<'_> {
         // The protocol allows the producer to move the schema out of the caller's capsule.
         let requested = import_field(&take::<abi::ArrowSchema>(requested, "requested_schema")?).or_raise()?;
         let actual = import_field(&self.raw_schema().or_raise()?).or_raise()?;
-        let (requested, actual) = (requested.data_type(), actual.data_type());
-        if requested.is_nested() != actual.is_nested() {
+        if requested.data_type().is_nested() != actual.data_type().is_nested() {
+            let (requested, actual) = (field_type_name(&requested), field_type_name(&actual));
             return Err(usage(format!(
                 "requested_schema: cannot export {actual} as {requested}: cast it before the export or afterwards"
             )));

@@ -326,14 +326,14 @@ def test_invalid_options_are_named(session, format, option, message):
     [
         ("csv", {"a": [1], "b": [b"x"]}, "column 'b' is binary: CSV has no binary values"),
         ("csv", {"a": [1], "b": [[1]]}, "column 'b' is list.*CSV has no nested values"),
-        ("csv", {"a": [1], "b": [datetime.timedelta(1)]}, "column 'b' is Duration"),
+        ("csv", {"a": [1], "b": [datetime.timedelta(1)]}, "column 'b' is duration"),
         ("ndjson", {"a": [1], "b": [{"x": [b"x"]}]}, "column 'b' is struct.*JSON has no binary values"),
         (
             "ndjson",
             {"a": [1], "b": pa.array([[(1, 2)]], pa.map_(pa.int8(), pa.int8()))},
             "column 'b' is map.*only texts",
         ),
-        ("ndjson", {"a": [1], "b": [datetime.timedelta(1)]}, "column 'b' is Duration"),
+        ("ndjson", {"a": [1], "b": [datetime.timedelta(1)]}, "column 'b' is duration"),
     ],
 )
 def test_columns_without_text_are_named_before_anything_is_written(session, tmp_path, extension, table, message):

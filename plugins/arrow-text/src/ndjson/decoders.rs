@@ -255,7 +255,7 @@ impl<T: ArrowPrimitiveType> ArrayDecoder for Values<T> {
             };
             match token.and_then(&self.parse) {
                 Some(value) => builder.append_value(value),
-                None => return Err(expected(tape, *at, &self.data_type.to_string())),
+                None => return Err(expected(tape, *at, &crossdock_arrays::type_name(&self.data_type))),
             }
         }
         Ok(Arc::new(builder.finish()))
