@@ -23,6 +23,7 @@ const EXCLUDED_PYTHON: &[&str] = &[
     "test_isolation.py",
     "test_third_party.py",
     "test_package_docs.py",
+    "test_page_blocks.py",
     "test_dlpack_jax.py",
 ];
 
