@@ -93,7 +93,7 @@ def build_sdist(sdist_directory, config_settings=None):
         info, metadata = _metadata(folder, config_settings)
     name = info.removesuffix(".dist-info")
     to = pathlib.Path(sdist_directory) / f"{name}.tar.gz"
-    crossdock_sdist.write(to, ROOT, name, metadata[f"{info}/METADATA"], _packages(), [_cargo()])
+    crossdock_sdist.write(to, ROOT, name, metadata[f"{info}/METADATA"], _packages(), _cargo())
     return to.name
 
 

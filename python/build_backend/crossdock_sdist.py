@@ -33,7 +33,7 @@ def write(to, root, name, info, selected, cargo):
     files["pyproject.toml"] = _project((root / "python/pyproject.toml").read_text()).encode()
     files[".cargo/config.toml"] = files.get(".cargo/config.toml", b"") + VENDORED.encode()
     with tempfile.TemporaryDirectory() as folder:
-        command = [*cargo, "vendor", "--quiet", "--locked", "--versioned-dirs", folder]
+        command = [cargo, "vendor", "--quiet", "--locked", "--versioned-dirs", folder]
         subprocess.run(command, cwd=root, check=True, stdout=subprocess.DEVNULL)
         needed = _needed(root, selected, cargo)
         for crate in sorted(pathlib.Path(folder).iterdir()):
@@ -53,7 +53,9 @@ def _tracked(root):
         command = ["git", "ls-files", "-z", "--recurse-submodules"]
         listed = subprocess.run(command, cwd=root, check=True, capture_output=True).stdout.decode()
     except (OSError, subprocess.CalledProcessError) as error:
-        raise RuntimeError(f"a source distribution is built from a checkout of the repository with git: {error}") from error
+        raise RuntimeError(
+            f"a source distribution is built from a checkout of the repository with git: {error}"
+        ) from error
     return {path: (root / path).read_bytes() for path in listed.split("\0") if path and (root / path).is_file()}
 
 
@@ -67,7 +69,7 @@ def _project(text):
 
 def _needed(root, selected, cargo):
     """Returns NAME-VERSION of each crate of a registry that the build of the selected packages compiles."""
-    command = [*cargo, "metadata", "--locked", "--format-version", "1"]
+    command = [cargo, "metadata", "--locked", "--format-version", "1"]
     command += [flag for platform in PLATFORMS for flag in ("--filter-platform", platform)]
     metadata = json.loads(subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE).stdout)
     nodes = {node["id"]: node["deps"] for node in metadata["resolve"]["nodes"]}

@@ -32,7 +32,9 @@ impl Program {
             Some(Slot::Bytes(width @ (1 | 2 | 4 | 8))) => width,
             _ => {
                 return Err(node.wrong(format_args!(
-                    "the node has a program, but the type is {data_type}, expected a type of 1, 2, 4 or 8 bytes", data_type = crossdock_arrays::type_name(data_type))));
+                    "the node has a program, but the type is {}, expected a type of 1, 2, 4 or 8 bytes",
+                    crossdock_arrays::type_name(data_type)
+                )));
             }
         };
         let [source, then @ ..] = operators else { return Err(node.wrong("the program is empty")) };

@@ -85,17 +85,15 @@ impl Compatibility {
             ));
         }
         match self {
-            Self::Breaks(breaks) if (current.major, current.minor) == (released.major, released.minor) => {
-                Err(format!(
-                    "the ABI differs from the released {released}:\n  {}\nWithin a version, fields can only be appended, \
+            Self::Breaks(breaks) if current.major == released.major => Err(format!(
+                "the ABI differs from the released {released}:\n  {}\nWithin a version, fields can only be appended, \
                      at the ends of structs with a struct_size. Either revert the change, or increment \
                      CROSSDOCK_ABI_MAJOR in crossdock.h (and ABI_MAJOR and API_RANGE in Rust) and write a decision \
                      record: hosts will then reject plugins of {}.{}.",
-                    breaks.join("\n  "),
-                    released.major,
-                    released.minor
-                ))
-            }
+                breaks.join("\n  "),
+                released.major,
+                released.minor
+            )),
             Self::Appends(additions) if current == released => Err(format!(
                 "the ABI appends to the released {released}:\n  {}\nIncrement CROSSDOCK_ABI_PATCH in crossdock.h and \
                  ABI_PATCH in Rust.",

@@ -189,7 +189,9 @@ fn allows_breaking_changes_in_new_major_version_and_rejects_lower_version() {
     let breaks = Compatibility::Breaks(vec!["'a' was removed".into()]);
     let later = Abi { major: RELEASED.major + 1, ..RELEASED };
     assert_eq!(breaks.may_follow(later, RELEASED), Ok(()));
-    assert!(breaks.may_follow(RELEASED, RELEASED).unwrap_err().contains("'a' was removed"));
+    for same_major in [RELEASED, Abi { minor: RELEASED.minor + 1, ..RELEASED }] {
+        assert!(breaks.may_follow(same_major, RELEASED).unwrap_err().contains("'a' was removed"));
+    }
     assert!(Compatibility::Same.may_follow(RELEASED, later).unwrap_err().contains("which has been released"));
 }
 
