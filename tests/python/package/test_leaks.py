@@ -16,6 +16,9 @@ EXCHANGES = int(os.environ.get("CROSSDOCK_LEAK_EXCHANGES", "100000"))
 # exchanges.
 FILES = EXCHANGES // 20
 WARM_UP = 2000
+# A leak increases memory in each round. Threads of packages that earlier tests in the process have
+# used can increase it once.
+ROUNDS = 3
 ALLOWED_BYTES = 4 << 20
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -102,11 +105,16 @@ def test_memory_stays_flat(session, kind):
     exchange, n = kinds(session)[kind], FILES if kind.startswith("bytes") else EXCHANGES
     for _ in range(WARM_UP):
         exchange()
-    gc.collect()
-    before, blocks = resident(), sys.getallocatedblocks()
-    for _ in range(n):
-        exchange()
-    gc.collect()
-    assert resident() - before < ALLOWED_BYTES
-    assert sys.getallocatedblocks() - blocks < max(1000, n // 100)
+    grown = []
+    for _ in range(ROUNDS):
+        gc.collect()
+        before, blocks = resident(), sys.getallocatedblocks()
+        for _ in range(n):
+            exchange()
+        gc.collect()
+        assert sys.getallocatedblocks() - blocks < max(1000, n // 100)
+        grown.append(resident() - before)
+        if grown[-1] < ALLOWED_BYTES:
+            break
+    assert min(grown) < ALLOWED_BYTES
     assert_all_memory_freed(session)

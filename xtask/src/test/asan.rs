@@ -14,7 +14,8 @@ const EXCLUDED: &[&str] = &["xtask", "benches", "capi", "python", "tests/models"
 
 /// Excluded tests of the Python package. Some of these tests measure memory, and the sanitizer
 /// delays the release of memory. The other tests start programs that cannot run with the sanitizer:
-/// compilers, type checkers, jax, and other interpreters.
+/// compilers, type checkers, jax, other interpreters, and the package's command, which has a
+/// sanitizer of its own in addition to the preloaded one.
 const EXCLUDED_PYTHON: &[&str] = &[
     "test_leaks.py",
     "test_dlpack_leaks.py",
@@ -24,6 +25,7 @@ const EXCLUDED_PYTHON: &[&str] = &[
     "test_third_party.py",
     "test_package_docs.py",
     "test_page_blocks.py",
+    "test_command.py",
     "test_dlpack_jax.py",
 ];
 
