@@ -1,5 +1,6 @@
 //! Divides the rows of a file into fragments.
 
+use std::cmp::Reverse;
 use std::ops::Range;
 
 use crossdock_memory::Result;
@@ -9,10 +10,33 @@ use crossdock_plugin_api::Error;
 /// which must take little time compared to reading the fragment.
 const MIN_BYTES: u64 = 16 << 20;
 
-/// The number of rows of a fragment of a file.
-pub fn rows_of_fragment(n_rows: u64, file_bytes: u64) -> u64 {
+/// The part of a file's bytes in columns whose chunks may have more rows than a fragment. Such a
+/// chunk is read for each fragment that needs it.
+const SHARED_PARTS: u64 = 8;
+
+/// The chunks of a column.
+#[derive(Clone, Copy, Debug)]
+pub struct Chunks {
+    /// The mean number of rows.
+    pub rows: u64,
+    /// The size of all chunks.
+    pub bytes: u64,
+}
+
+/// The number of rows of a fragment of a file whose columns have these chunks.
+pub fn rows_of_fragment(n_rows: u64, file_bytes: u64, mut columns: Vec<Chunks>) -> u64 {
     let n_fragments = (file_bytes / MIN_BYTES).max(1);
-    n_rows.div_ceil(n_fragments).max(1)
+    let least = n_rows.div_ceil(n_fragments).max(1);
+    columns.sort_by_key(|chunks| Reverse(chunks.rows));
+    let bytes =
+        |columns: &[Chunks]| columns.iter().fold(0u64, |sum, chunks| sum.saturating_add(chunks.bytes));
+    let may_be_shared = bytes(&columns) / SHARED_PARTS;
+    let mut shared = 0u64;
+    let whole = columns.iter().find(|chunks| {
+        shared = shared.saturating_add(chunks.bytes);
+        shared > may_be_shared
+    });
+    whole.map_or(least, |chunks| least.max(chunks.rows))
 }
 
 /// The rows that a token identifies, and the file for which they were chosen.
@@ -71,9 +95,22 @@ mod tests {
 
     #[test]
     fn fragments_have_a_useful_size() {
-        assert_eq!(rows_of_fragment(1000, 100), 1000);
-        assert_eq!(rows_of_fragment(1000, 33 << 20), 500);
-        assert_eq!(rows_of_fragment(0, 0), 1);
+        assert_eq!(rows_of_fragment(1000, 100, Vec::new()), 1000);
+        assert_eq!(rows_of_fragment(1000, 33 << 20, Vec::new()), 500);
+        assert_eq!(rows_of_fragment(0, 0, Vec::new()), 1);
+    }
+
+    #[test]
+    fn fragments_have_the_chunks_of_most_bytes() {
+        let rows = |columns: &[(u64, u64)]| {
+            let columns = columns.iter().map(|&(rows, bytes)| Chunks { rows, bytes }).collect();
+            rows_of_fragment(1000, 160 << 20, columns)
+        };
+        assert_eq!(rows(&[(50, 10), (20, 10)]), 100, "several chunks");
+        assert_eq!(rows(&[(50, 10), (300, 10), (400, 10)]), 400);
+        assert_eq!(rows(&[(50, 70), (300, 29), (1000, 1)]), 300, "a small column in one chunk");
+        assert_eq!(rows(&[(1000, u64::MAX), (1000, u64::MAX)]), 1000);
+        assert_eq!(rows(&[(1000, 0)]), 100, "a column without bytes");
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::batches;
 use crate::columns::{Column, Columns, Decoder, Piece};
 use crate::context::{Context, File};
 use crate::footer::Footer;
-use crate::fragments::{Token, rows_of_fragment};
+use crate::fragments::{Chunks, Token, rows_of_fragment};
 use crate::layout::{Kind, Layout};
 use crate::segments::Segments;
 use crate::tree::for_each_segment;
@@ -169,13 +169,23 @@ impl Reader {
         })
     }
 
-    /// Lists pieces of the file of at least 16 MiB.
+    /// Lists pieces of the file of at least 16 MiB, or of the chunks of most columns.
     pub fn fragments(&self) -> Result<Vec<Fragment>> {
         let File { source, footer, .. } = &*self.file;
         let (n_rows, file_bytes) = (footer.root.rows, source.len());
         let layouts = self.columns.iter().map(|column| Ok(footer.column(column.index)?.0));
         let layouts = layouts.collect::<Result<Vec<&Layout>>>()?;
-        let max_rows = rows_of_fragment(n_rows, file_bytes);
+        let segment_bytes =
+            |index: u32| self.file.segments.get(index as usize).map(|segment| u64::from(segment.bytes));
+        let chunks = |layout: &&Layout| {
+            let mut bytes = 0u64;
+            for_each_needed_segment(layout, None, &(0..n_rows), &mut |index| {
+                bytes = bytes.saturating_add(segment_bytes(index).unwrap_or(0));
+            });
+            let n_chunks = batches::boundaries(&[layout]).len() as u64 + 1;
+            Chunks { rows: n_rows.div_ceil(n_chunks), bytes }
+        };
+        let max_rows = rows_of_fragment(n_rows, file_bytes, layouts.iter().map(chunks).collect());
         let parts = batches::cut(&[0..n_rows], max_rows, &batches::boundaries(&layouts));
         // A file without rows is one fragment, which contains its schema.
         let parts = if parts.is_empty() { vec![0..0] } else { parts };
@@ -193,10 +203,7 @@ impl Reader {
         segments.iter().flatten().for_each(|index| *n_uses.entry(*index).or_default() += 1);
         // The bytes of a segment that several fragments need are divided between them, so that the
         // sum over all fragments is the size of the segments.
-        let bytes = |index: &u32| {
-            let segment = self.file.segments.get(*index as usize)?;
-            Some(u64::from(segment.bytes) / n_uses.get(index)?)
-        };
+        let bytes = |index: &u32| Some(segment_bytes(*index)? / n_uses.get(index)?);
         let fragment = |(rows, segments): (Range<u64>, &BTreeSet<u32>)| Fragment {
             token: Token { begin: rows.start, end: rows.end, n_rows, file_bytes }.write(),
             n_rows: Some(rows.end - rows.start),

@@ -15,6 +15,7 @@ mod executor;
 mod pipeline;
 mod settings;
 mod sink;
+mod strategy;
 mod types;
 mod writer;
 

@@ -10,13 +10,15 @@ use futures::FutureExt;
 use futures::channel::mpsc::{Sender, channel};
 use futures::future::BoxFuture;
 use vortex::VortexSessionDefault;
+use vortex::array::aggregate_fn::fns::uncompressed_size_in_bytes::{
+    UncompressedSizeOpts, uncompressed_size_in_bytes,
+};
 use vortex::array::stream::ArrayStreamAdapter;
-use vortex::array::{ArrayRef, ExecutionCtx};
+use vortex::array::{ArrayRef, VortexSessionExecute};
 use vortex::buffer::ByteBuffer;
-use vortex::compressor::BtrBlocksCompressorBuilder;
 use vortex::dtype::DType;
 use vortex::error::VortexResult;
-use vortex::file::{VortexWriteOptions, WriteOptionsSessionExt, WriteStrategyBuilder, WriteSummary};
+use vortex::file::{WriteOptionsSessionExt, WriteSummary};
 use vortex::io::runtime::{Executor, Handle};
 use vortex::io::session::RuntimeSessionExt;
 use vortex::layout::BufferedBytesTracker;
@@ -24,8 +26,9 @@ use vortex::session::VortexSession;
 
 use crate::error::{guarded, of_batch, text_of};
 use crate::executor::Queue;
-use crate::settings::{Compression, Settings};
+use crate::settings::Settings;
 use crate::sink::{HostSink, SinkError};
+use crate::strategy::strategy;
 
 /// The crate's session, and the queue of its futures and jobs. The session refers to the queue
 /// weakly.
@@ -43,10 +46,20 @@ impl Runtime {
     }
 }
 
+/// What a file consists of, other than its rows.
+struct Start {
+    dtype: DType,
+    metadata: Vec<(String, ByteBuffer)>,
+    sink: Sink,
+}
+
 /// The writer of one file.
 pub struct Pipeline {
+    /// Present until the first rows are known. The rows of a chunk depend on their size.
+    start: Option<Start>,
+    settings: Settings,
     // Fields are dropped in this order. Futures must be dropped before the queue that they use.
-    file: BoxFuture<'static, VortexResult<WriteSummary>>,
+    file: Option<BoxFuture<'static, VortexResult<WriteSummary>>>,
     input: Option<Sender<VortexResult<ArrayRef>>>,
     /// Whether `file` can continue.
     woken: Arc<Woken>,
@@ -58,7 +71,7 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Begins a file for arrays of the type `dtype`. `metadata` are pairs that the file stores.
+    /// Prepares a file for arrays of the type `dtype`. `metadata` are pairs that the file stores.
     pub fn new(
         runtime: Runtime,
         dtype: DType,
@@ -67,23 +80,50 @@ impl Pipeline {
         sink: Sink,
         tasks: &Tasks,
     ) -> Self {
-        let options = options(&runtime.session, settings).with_metadata_segments(metadata);
-        let buffered = options.buffered_bytes_tracker();
-        let sink_error = SinkError::default();
-        let (input, arrays) = channel(0);
-        let sink = HostSink { sink, error: sink_error.clone() };
-        let file = options.write(sink, ArrayStreamAdapter::new(dtype, arrays)).boxed();
-        let woken = Arc::new(Woken(AtomicBool::new(true)));
         Self {
-            file,
-            input: Some(input),
-            woken,
-            buffered,
-            sink_error,
+            start: Some(Start { dtype, metadata, sink }),
+            settings,
+            file: None,
+            input: None,
+            woken: Arc::new(Woken(AtomicBool::new(true))),
+            buffered: BufferedBytesTracker::default(),
+            sink_error: SinkError::default(),
             has_crate_failed: false,
             tasks: tasks.clone(),
             runtime,
         }
+    }
+
+    /// Begins the file, if it has not begun. The size of `first`, the first rows, determines how
+    /// many rows a chunk has.
+    fn begin(&mut self, first: Option<&ArrayRef>) -> VortexResult<()> {
+        let Some(Start { dtype, metadata, sink }) = self.start.take() else { return Ok(()) };
+        let session = &self.runtime.session;
+        let row_bytes = match first {
+            Some(array) if !array.is_empty() => {
+                let mut context = session.create_execution_ctx();
+                let exact = UncompressedSizeOpts::exact();
+                uncompressed_size_in_bytes(array, exact, &mut context)?.div_ceil(array.len())
+            }
+            _ => 0,
+        };
+        let chunk_rows = self.settings.rows_of_chunk(row_bytes as u64);
+        let options = session
+            .write_options()
+            .with_strategy(strategy(session, &self.settings, chunk_rows))
+            .with_metadata_segments(metadata);
+        self.buffered = options.buffered_bytes_tracker();
+        let (input, arrays) = channel(0);
+        let sink = HostSink { sink, error: self.sink_error.clone() };
+        self.input = Some(input);
+        self.file = Some(options.write(sink, ArrayStreamAdapter::new(dtype, arrays)).boxed());
+        Ok(())
+    }
+
+    /// Runs `f`, which uses the crate, and notes whether it fails.
+    fn guarded<T>(&mut self, f: impl FnOnce(&mut Self) -> VortexResult<T>) -> Result<T> {
+        let result = guarded(|| f(self).map_err(|error| of_batch(&error)));
+        result.inspect_err(|_| self.has_crate_failed = true)
     }
 
     /// The crate's session.
@@ -106,6 +146,7 @@ impl Pipeline {
     /// # Errors
     /// Cancelled, the error of the sink, or unsupported if the crate rejects a value.
     pub fn push(&mut self, call: &Call<'_>, array: ArrayRef) -> Result<()> {
+        self.guarded(|pipeline| pipeline.begin(Some(&array)))?;
         let input = self.input.as_mut().ok_or_else(|| Error::internal("the input has ended"))?;
         input.try_send(Ok(array)).map_err(|error| {
             let why = if error.is_full() { "has not read the last batch" } else { "reads no batch any more" };
@@ -122,6 +163,7 @@ impl Pipeline {
     /// # Errors
     /// The errors of [`Self::push`].
     pub fn finish(&mut self, call: &Call<'_>) -> Result<()> {
+        self.guarded(|pipeline| pipeline.begin(None))?;
         self.input = None;
         match self.run(call)? {
             Some(_) => Ok(()),
@@ -156,7 +198,8 @@ impl Pipeline {
 
     fn poll_file(&mut self) -> Result<Option<WriteSummary>> {
         let waker = Waker::from(self.woken.clone());
-        let file = Pin::new(&mut self.file);
+        let file = self.file.as_mut().ok_or_else(|| Error::internal("the file has not begun"))?;
+        let file = Pin::new(file);
         // Panics in futures and jobs continue here, because the crate passes them on.
         let polled = guarded(|| match file.poll(&mut Context::from_waker(&waker)) {
             Poll::Pending => Ok(None),
@@ -176,22 +219,6 @@ impl Wake for Woken {
     fn wake(self: Arc<Self>) {
         self.0.store(true, Ordering::Release);
     }
-}
-
-fn options(session: &VortexSession, settings: Settings) -> VortexWriteOptions {
-    let strategy = WriteStrategyBuilder::from_session(session)
-        .with_row_block_size(settings.zone_rows)
-        .with_data_block_target_bytes(Some(settings.chunk_bytes));
-    let strategy = match settings.compression {
-        Compression::Default => strategy,
-        Compression::Compact => {
-            strategy.with_btrblocks_builder(BtrBlocksCompressorBuilder::from_session(session).with_compact())
-        }
-        Compression::None => {
-            strategy.with_compressor(|chunk: &ArrayRef, _: &mut ExecutionCtx| Ok(chunk.clone()))
-        }
-    };
-    session.write_options().with_strategy(strategy.build())
 }
 
 /// Whether a file can store these pairs, and otherwise why it cannot.

@@ -19,6 +19,8 @@ use crate::types::plain_fields;
 const PART_BYTES: u64 = 16 << 20;
 /// The part of the memory limit that a part of a batch may use.
 const LIMIT_PARTS: u64 = 32;
+/// The part of the memory limit that the values of a chunk may use.
+const CHUNK_PARTS: u64 = 8;
 /// The memory that the crate allocates while it writes a part, as a multiple of the part's size:
 /// the values in their canonical encoding, in larger chunks, and compressed.
 const COPIES: u64 = 3;
@@ -50,7 +52,7 @@ impl Writer {
     pub fn begin(
         call: &Call<'_>,
         schema: Schema,
-        settings: Settings,
+        mut settings: Settings,
         sink: Sink,
         host: &Host,
         memory: &Memory,
@@ -73,8 +75,12 @@ impl Writer {
             host.log(abi::LOG_WARN, &format!("the metadata of the schema are dropped: {why}"));
             pairs.clear();
         }
-        let limit = host.session().map_or(0, |session| session.memory_limit_bytes);
-        let part_bytes = if limit == 0 { PART_BYTES } else { PART_BYTES.min(limit / LIMIT_PARTS) };
+        let limit = match host.session().map_or(0, |session| session.memory_limit_bytes) {
+            0 => u64::MAX,
+            limit => limit,
+        };
+        let part_bytes = PART_BYTES.min(limit / LIMIT_PARTS);
+        settings.chunk_bytes = settings.chunk_bytes.min(limit / CHUNK_PARTS);
         Ok(Self {
             pipeline: Pipeline::new(runtime, table.dtype(), settings, pairs, sink, tasks),
             table,
@@ -100,9 +106,8 @@ impl Writer {
 
     /// Counts the memory of the crate during the next part against the session's budget.
     fn reserve(&mut self, part_bytes: u64, stream: &Stream) -> Result<()> {
-        let columns = self.schema.fields().len() as u64;
-        let chunks = self.written_bytes.min(columns.saturating_mul(self.settings.chunk_bytes));
-        let kept = self.pipeline.buffered_bytes().saturating_add(chunks);
+        let chunk = self.written_bytes.min(self.settings.chunk_bytes);
+        let kept = self.pipeline.buffered_bytes().saturating_add(chunk);
         let bytes = kept.saturating_add(part_bytes.saturating_mul(COPIES));
         if self.reserved.as_ref().is_some_and(|reserved| reserved.len() as u64 >= bytes) {
             return Ok(());
@@ -128,7 +133,7 @@ impl BatchWriter for Writer {
         batch.resolve_sizes(&stream)?;
         // The crates arrow and vortex rely on the contents of buffers without checks.
         validate(&batch, Level::Full, &stream)?;
-        let zone_rows = self.settings.zone_rows;
+        let zone_rows = self.settings.zone_rows.get();
         let (part_rows, part_bytes) =
             part_size(batch.len(), batch.buffer_bytes(), zone_rows, self.part_bytes);
         for begin in (0..batch.len()).step_by(part_rows) {

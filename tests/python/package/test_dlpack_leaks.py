@@ -9,6 +9,9 @@ import pyarrow as pa
 import pytest
 
 ROUNDS = 20_000
+REPETITIONS = 3
+"""The maximum number of measurements. A leak increases memory in each of them, and threads of packages that earlier
+tests in the process have used only once."""
 PAGE = resource.getpagesize()
 FLAT = 1 << 20
 """Number of bytes that an allocator may keep, which is less than 53 bytes for each round."""
@@ -65,8 +68,11 @@ def test_memory_stays_flat(session, name):
     work = kinds(session)[name]
     for _ in range(2_000):
         work()
-    before = resident()
-    for _ in range(ROUNDS):
-        work()
-    assert resident() - before < FLAT
+    grown = []
+    while not grown or (grown[-1] >= FLAT and len(grown) < REPETITIONS):
+        before = resident()
+        for _ in range(ROUNDS):
+            work()
+        grown.append(resident() - before)
+    assert min(grown) < FLAT
     assert "dlpack" not in session.memory_used()

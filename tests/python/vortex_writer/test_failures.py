@@ -42,7 +42,7 @@ def test_unknown_options_are_errors(session, tmp_path):
     table = pa.table({"a": [1]})
     with pytest.raises(cd.Error, match="unknown compression 'lz4', expected default, compact or none"):
         session.write(table, tmp_path / "x.vortex", compression="lz4")
-    for option, most in (("zone_rows", 1 << 24), ("chunk_bytes", 1 << 30)):
+    for option, most in (("zone_rows", 1 << 24), ("chunk_rows", 1 << 30), ("chunk_bytes", 1 << 40)):
         for value in (0, most + 1, "8 MiB"):
             with pytest.raises(cd.Error, match=f"{option} is '{value}', expected a number from 1 to {most}"):
                 session.write(table, tmp_path / "x.vortex", **{option: value})

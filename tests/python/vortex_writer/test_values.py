@@ -117,18 +117,37 @@ def test_several_writers_of_a_session_write_at_the_same_time(session, tmp_path):
 
 
 @pytest.mark.parametrize("zone_rows", [1, 100, 1 << 20])
-@pytest.mark.parametrize("chunk_bytes", [1, 100_000, 1 << 30])
-def test_zones_and_chunks_have_any_size(session, tmp_path, zone_rows, chunk_bytes):
+@pytest.mark.parametrize(
+    "option, value", [("chunk_rows", 1), ("chunk_rows", 130), ("chunk_bytes", 1), ("chunk_bytes", 1 << 40)]
+)
+def test_zones_and_chunks_have_any_size(session, tmp_path, zone_rows, option, value):
     path, table = tmp_path / "x.vortex", tables.table("fixed_width", 300)
-    session.write(table, path, zone_rows=zone_rows, chunk_bytes=chunk_bytes)
+    session.write(table, path, zone_rows=zone_rows, **{option: value})
     assert_file_has(session, path, table)
+
+
+# 87 zones of 8192 rows. A row has 18.125 bytes.
+@pytest.mark.parametrize(
+    "options, chunk_rows", [({"chunk_rows": 1 << 19}, 1 << 19), ({"chunk_bytes": 13 << 20}, 712_704)]
+)
+def test_fragments_are_chunks_of_all_columns(session, tmp_path, options, chunk_rows):
+    """Columns of different widths, with and without nulls, have chunks of the same rows."""
+    n = 3_000_000
+    generator = np.random.default_rng(1)
+    numbers, small = generator.random((2, n)), generator.integers(0, 1 << 15, n).astype("int16")
+    table = pa.table({"a": numbers[0], "b": pa.array(numbers[1], mask=numbers[0] < 0.1), "small": small})
+    path = tmp_path / "x.vortex"
+    session.write(table, path, **options)
+    rows = [fragment.scan().to_table().num_rows for fragment in session.scan(path).fragments()]
+    assert len(rows) > 1 and sum(rows) == n
+    assert [count % chunk_rows for count in rows[:-1]] == [0] * (len(rows) - 1)
 
 
 def test_large_chunks_are_smaller(session, tmp_path):
     """Numbers that repeat seldom have a dictionary only if enough of them are compressed together."""
     table = pa.table({"f": np.random.default_rng(1).integers(0, 3000, 300_000) / 7})
-    session.write(table, tmp_path / "a.vortex")
-    session.write(table, tmp_path / "b.vortex", zone_rows=1 << 17, chunk_bytes=16 << 20)
+    session.write(table, tmp_path / "a.vortex", chunk_rows=1 << 14)
+    session.write(table, tmp_path / "b.vortex", chunk_rows=1 << 18)
     assert_file_has(session, tmp_path / "b.vortex", table)
     assert (tmp_path / "b.vortex").stat().st_size < 0.6 * (tmp_path / "a.vortex").stat().st_size
 
