@@ -169,7 +169,8 @@ impl Reader {
         })
     }
 
-    /// Lists pieces of the file of at least 16 MiB, or of the chunks of most columns.
+    /// Lists pieces of the file of at least 16 MiB, and of at least as many rows as the chunks that
+    /// hold most of the bytes.
     pub fn fragments(&self) -> Result<Vec<Fragment>> {
         let File { source, footer, .. } = &*self.file;
         let (n_rows, file_bytes) = (footer.root.rows, source.len());
