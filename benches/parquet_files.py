@@ -12,33 +12,12 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
-from read_times import show, timed
+from read_times import libcudf, show, timed
 
 import crossdock as cd
 
 CODECS = ["snappy", "zstd", "none"]
 COLUMNS = ["distance", "carrier"]
-
-
-def libcudf():
-    """A function that reads a file with libcudf. `None` if it is not installed."""
-    try:
-        import cupy
-        import pylibcudf as plc
-        import rmm
-    except ImportError:
-        return None
-    rmm.reinitialize(pool_allocator=True, initial_pool_size=8 << 30)
-
-    def read(path, columns=None):
-        options = plc.io.parquet.ParquetReaderOptions.builder(plc.io.SourceInfo([str(path)])).build()
-        if columns:
-            options.set_column_names(columns)
-        result = plc.io.parquet.read_parquet(options)
-        cupy.cuda.Device().synchronize()
-        return result
-
-    return read
 
 
 def main():

@@ -6,6 +6,27 @@ import time
 RUNS = 7
 
 
+def libcudf():
+    """A function that reads a Parquet file with libcudf. `None` if it is not installed."""
+    try:
+        import cupy
+        import pylibcudf as plc
+        import rmm
+    except ImportError:
+        return None
+    rmm.reinitialize(pool_allocator=True, initial_pool_size=8 << 30)
+
+    def read(path, columns=None):
+        options = plc.io.parquet.ParquetReaderOptions.builder(plc.io.SourceInfo([str(path)])).build()
+        if columns:
+            options.set_column_names(columns)
+        result = plc.io.parquet.read_parquet(options)
+        cupy.cuda.Device().synchronize()
+        return result
+
+    return read
+
+
 def timed(work):
     """The seconds of each run."""
     times = []

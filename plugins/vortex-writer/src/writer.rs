@@ -21,8 +21,8 @@ const PART_BYTES: u64 = 16 << 20;
 const LIMIT_PARTS: u64 = 32;
 /// The part of the memory limit that the values of a chunk may use.
 const CHUNK_PARTS: u64 = 8;
-/// The memory that the crate allocates while it writes a part, as a multiple of the part's size:
-/// the values in their canonical encoding, in larger chunks, and compressed.
+/// The memory that the crate allocates for a part and for a chunk, as a multiple of their sizes: the
+/// values in their canonical encoding, as one array, and compressed.
 const COPIES: u64 = 3;
 
 /// Writes batches of one schema.
@@ -106,9 +106,8 @@ impl Writer {
 
     /// Counts the memory of the crate during the next part against the session's budget.
     fn reserve(&mut self, part_bytes: u64, stream: &Stream) -> Result<()> {
-        let chunk = self.written_bytes.min(self.settings.chunk_bytes);
-        let kept = self.pipeline.buffered_bytes().saturating_add(chunk);
-        let bytes = kept.saturating_add(part_bytes.saturating_mul(COPIES));
+        let chunk_bytes = self.written_bytes.min(self.settings.chunk_bytes);
+        let bytes = bytes_of_crate(self.pipeline.buffered_bytes(), chunk_bytes, part_bytes);
         if self.reserved.as_ref().is_some_and(|reserved| reserved.len() as u64 >= bytes) {
             return Ok(());
         }
@@ -156,6 +155,13 @@ impl BatchWriter for Writer {
     }
 }
 
+/// The memory that the crate has allocated at most after the next part. `chunk_bytes` are the values
+/// of the chunk that it collects, which it compresses as soon as it is full. `compressed` are the
+/// bytes of earlier chunks that are not in the file yet.
+fn bytes_of_crate(compressed: u64, chunk_bytes: u64, part_bytes: u64) -> u64 {
+    compressed.saturating_add(chunk_bytes.saturating_add(part_bytes).saturating_mul(COPIES))
+}
+
 /// The number of rows of a part of a batch, which is a multiple of `zone_rows`, and its estimated
 /// size in bytes.
 fn part_size(rows: usize, bytes: u64, zone_rows: usize, max_bytes: u64) -> (usize, u64) {
@@ -168,6 +174,12 @@ fn part_size(rows: usize, bytes: u64, zone_rows: usize, max_bytes: u64) -> (usiz
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_of_a_chunk_and_a_part_are_counted_with_their_copies() {
+        assert_eq!(bytes_of_crate(5, 100, 10), 5 + 3 * 110);
+        assert_eq!(bytes_of_crate(0, u64::MAX, 1), u64::MAX);
+    }
 
     #[test]
     fn parts_are_multiples_of_a_zone() {

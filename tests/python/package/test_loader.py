@@ -472,4 +472,6 @@ batch = next(batches)
 print("end")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+    # conftest.py, which test_loader imports, names the files that it skips.
+    errors = [line for line in done.stderr.splitlines() if not line.startswith("skipped: ")]
+    assert (done.returncode, done.stdout, errors) == (0, "end\n", [])
