@@ -21,8 +21,8 @@ const PART_BYTES: u64 = 16 << 20;
 const LIMIT_PARTS: u64 = 32;
 /// The part of the memory limit that the values of a chunk may use.
 const CHUNK_PARTS: u64 = 8;
-/// The memory that the crate allocates for a part and for a chunk, as a multiple of their sizes: the
-/// values in their canonical encoding, as one array, and compressed.
+/// The memory that the crate allocates for a part and for a chunk, as a multiple of their sizes:
+/// the values in their canonical encoding, as one array, and compressed.
 const COPIES: u64 = 3;
 
 /// Writes batches of one schema.
@@ -155,9 +155,9 @@ impl BatchWriter for Writer {
     }
 }
 
-/// The memory that the crate has allocated at most after the next part. `chunk_bytes` are the values
-/// of the chunk that it collects, which it compresses as soon as it is full. `compressed` are the
-/// bytes of earlier chunks that are not in the file yet.
+/// The memory that the crate has allocated at most after the next part. `chunk_bytes` are the
+/// values of the chunk that it collects, which it compresses as soon as it is full. `compressed`
+/// are the bytes of earlier chunks that are not in the file yet.
 fn bytes_of_crate(compressed: u64, chunk_bytes: u64, part_bytes: u64) -> u64 {
     compressed.saturating_add(chunk_bytes.saturating_add(part_bytes).saturating_mul(COPIES))
 }
