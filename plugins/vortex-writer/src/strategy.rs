@@ -24,6 +24,9 @@ use vortex_btrblocks::schemes::integer::IntDictScheme;
 
 use crate::settings::{Compression, Settings};
 
+/// The number of rows by which the crate decides whether a column gets a dictionary. In the rows of
+/// a single zone, a column of many values seems to have no repeated values.
+const PROBED_ROWS: usize = 131_072;
 /// The size of the compressed chunks of a column that are written next to each other, in bytes.
 const ADJACENT_BYTES: u64 = 2 << 20;
 
@@ -43,8 +46,12 @@ pub fn strategy(
     let compressed = CompressingStrategy::new(flat, of_statistics.clone());
     let with_dictionary =
         DictStrategy::new(chunks.clone(), compressed.clone(), chunks, Default::default(), of_statistics);
+    let probed = RepartitionStrategy::new(
+        with_dictionary,
+        repartition(PROBED_ROWS.max(settings.zone_rows.get()), false),
+    );
     let zones = ZonedLayoutOptions { block_size: settings.zone_rows, ..Default::default() };
-    let zoned = ZonedStrategy::new(with_dictionary, compressed.clone(), zones);
+    let zoned = ZonedStrategy::new(probed, compressed.clone(), zones);
     let column = RepartitionStrategy::new(zoned, repartition(settings.zone_rows.get(), false));
     Arc::new(TableStrategy::new(Arc::new(CollectStrategy::new(compressed)), Arc::new(column)))
 }

@@ -8,11 +8,13 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::work::{Work, output, run, write};
+use crate::work::{Work, output, pinned, run, write};
 
 /// Zig contains the symbols of every glibc. cargo-zigbuild translates the arguments of rustc and of
-/// build scripts for it. maturin writes the metadata of the wheel.
-const TOOLS: [&str; 3] = ["ziglang==0.17.1", "cargo-zigbuild==0.24.1", "maturin==1.16.0"];
+/// build scripts for it.
+const TOOLS: [&str; 2] = ["ziglang==0.17.1", "cargo-zigbuild==0.24.1"];
+/// Writes the metadata of the wheel. The tests use it too.
+const MATURIN: &str = "maturin";
 
 /// The environment of builds.
 pub struct Toolchain {
@@ -104,13 +106,14 @@ fn environment(work: &Work, python: &str) -> Result<Option<PathBuf>> {
     }
     let folder = work.root.join("target/release-tools").join(python);
     let stamp = folder.join("tools.txt");
-    let wanted = format!("{version}{}", TOOLS.join("\n"));
+    let maturin = pinned(work, MATURIN)?;
+    let wanted = format!("{version}{}\n{maturin}", TOOLS.join("\n"));
     if fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
         return Ok(Some(folder));
     }
     run(Command::new(python).args(["-m", "venv", "--clear"]).arg(&folder))?;
     let mut install = Command::new(folder.join("bin/python"));
-    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(TOOLS);
+    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(TOOLS).arg(maturin);
     run(&mut install)?;
     write(&stamp, wanted)?;
     Ok(Some(folder))

@@ -22,6 +22,14 @@ impl Work {
     }
 }
 
+/// A Python package with the version that the tests use, such as `numpy==2.4.6`.
+pub fn pinned(work: &Work, name: &str) -> Result<String> {
+    let path = work.root.join("tests/python/requirements.txt");
+    let pins = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let pin = pins.lines().find(|line| line.split_once("==").is_some_and(|(pinned, _)| pinned == name));
+    Ok(pin.with_context(|| format!("{} has no {name}", path.display()))?.to_owned())
+}
+
 /// The Cargo that runs this program.
 pub fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
-use crate::work::{Work, cargo, files, hex, output, run, write};
+use crate::work::{Work, cargo, files, hex, output, pinned, run, write};
 
 /// The Python packages that the programs need.
 const PACKAGES: [&str; 3] = ["numpy", "pyarrow", "maturin"];
@@ -75,12 +75,9 @@ fn vendor(work: &Work, to: &Path) -> Result<()> {
 
 /// A package index with the versions of the project's tests. Downloads are kept for the next check.
 fn wheels(work: &Work, to: &Path) -> Result<()> {
-    let path = work.root.join("tests/python/requirements.txt");
-    let pins = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let mut packages = vec![CMAKE];
+    let mut packages = vec![CMAKE.to_owned()];
     for name in PACKAGES {
-        let pin = pins.lines().find(|line| line.split_once("==").is_some_and(|(pinned, _)| pinned == name));
-        packages.push(pin.with_context(|| format!("{} has no {name}", path.display()))?);
+        packages.push(pinned(work, name)?);
     }
     let kept = work.target().join("wheels");
     let mut pip = Command::new("python3");
