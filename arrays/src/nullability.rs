@@ -1,5 +1,7 @@
 //! Checks that fields that are not nullable have no nulls.
 
+use std::fmt;
+
 use arrow_schema::{DataType, Field};
 use crossdock_memory::{Error, Result, Stream};
 
@@ -14,6 +16,21 @@ enum Rows<'a> {
     ChildOf { parent: &'a DeviceArray, index: usize, above: &'a Rows<'a> },
 }
 
+/// The names of a column and of the children up to an array.
+struct Path<'a> {
+    above: Option<&'a Path<'a>>,
+    name: &'a str,
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(above) = self.above {
+            write!(f, "{above}.")?;
+        }
+        f.write_str(self.name)
+    }
+}
+
 /// Finds the first column or child that contains nulls although its field is not nullable. Returns
 /// its path and the number of nulls.
 ///
@@ -25,7 +42,8 @@ enum Rows<'a> {
 /// if there are nulls.
 pub fn find_forbidden_nulls(batch: &DeviceBatch, stream: &Stream) -> Result<Option<(String, usize)>> {
     for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
-        let forbidden = in_array(field.name().clone(), field, column, &Rows::Column, stream)?;
+        let path = Path { above: None, name: field.name() };
+        let forbidden = in_array(&path, field, column, &Rows::Column, stream)?;
         if forbidden.is_some() {
             return Ok(forbidden);
         }
@@ -45,7 +63,7 @@ pub fn check_nullability(batch: &DeviceBatch, stream: &Stream) -> Result<()> {
 }
 
 fn in_array(
-    path: String,
+    path: &Path<'_>,
     field: &Field,
     array: &DeviceArray,
     rows: &Rows<'_>,
@@ -54,12 +72,13 @@ fn in_array(
     if !field.is_nullable() {
         let nulls = nulls_in(array, rows, stream)?;
         if nulls > 0 {
-            return Ok(Some((path, nulls)));
+            return Ok(Some((path.to_string(), nulls)));
         }
     }
     for (index, (field, child)) in array.layout().children.iter().zip(array.children()).enumerate() {
         let rows = Rows::ChildOf { parent: array, index, above: rows };
-        let forbidden = in_array(format!("{path}.{}", field.name()), field, child, &rows, stream)?;
+        let path = Path { above: Some(path), name: field.name() };
+        let forbidden = in_array(&path, field, child, &rows, stream)?;
         if forbidden.is_some() {
             return Ok(forbidden);
         }

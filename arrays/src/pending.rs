@@ -163,16 +163,25 @@ impl PendingBatch {
     /// Bad data if the counter is negative or above the capacity. An error if the stream is under
     /// graph capture, because the read would break the capture.
     pub fn settle(&self, stream: &Stream) -> Result<DeviceBatch> {
-        let Some(counter) = &self.counter else { return Ok(self.padded.clone()) };
-        let rows = match counter.rows.get() {
-            Some(rows) => *rows,
-            None => {
-                let stream = stream_on(self.device(), stream)?;
-                let rows = counter.read(self.capacity(), &stream)?;
-                *counter.rows.get_or_init(|| rows)
-            }
-        };
-        self.padded.slice(0, rows)
+        match self.counter {
+            None => Ok(self.padded.clone()),
+            Some(_) => self.padded.slice(0, self.rows(stream)?),
+        }
+    }
+
+    /// The number of rows. Reads the counter like [`Self::settle`], and has the same errors.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Self::settle`].
+    pub fn rows(&self, stream: &Stream) -> Result<usize> {
+        let Some(counter) = &self.counter else { return Ok(self.capacity()) };
+        if let Some(rows) = counter.rows.get() {
+            return Ok(*rows);
+        }
+        let stream = stream_on(self.device(), stream)?;
+        let rows = counter.read(self.capacity(), &stream)?;
+        Ok(*counter.rows.get_or_init(|| rows))
     }
 }
 

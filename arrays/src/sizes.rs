@@ -22,6 +22,11 @@ impl DeviceBatch {
             None => e,
         })
     }
+
+    /// Whether [`Self::resolve_sizes`] has a length to determine.
+    pub(crate) fn has_unknown_sizes(&self) -> bool {
+        self.columns().iter().any(DeviceArray::has_unknown_sizes_anywhere)
+    }
 }
 
 impl DeviceArray {
@@ -123,6 +128,12 @@ impl<'a> SizeResults<'a> {
 impl DeviceArray {
     fn has_unknown_sizes(&self) -> bool {
         self.buffers.iter().flatten().any(|buffer| buffer.len().is_none())
+    }
+
+    fn has_unknown_sizes_anywhere(&self) -> bool {
+        self.has_unknown_sizes()
+            || self.children.iter().any(Self::has_unknown_sizes_anywhere)
+            || self.dictionary().is_some_and(Self::has_unknown_sizes_anywhere)
     }
 
     /// Sets the unknown sizes. The results have the order of the requests.

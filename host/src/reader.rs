@@ -422,7 +422,7 @@ impl Reader {
         let stream = self.session.stream();
         let pending_batch = import_pending_result(raw, &self.stream_schema, stream).map_err(wrong)?;
         if !pending || !self.ignores_rows() {
-            pending_batch.settle(stream).map_err(wrong)?;
+            pending_batch.rows(stream).map_err(wrong)?;
         }
         if let Some(rows) = pending_batch.known_rows() {
             self.stated_rows.add(rows).map_err(wrong)?;

@@ -374,6 +374,10 @@ impl Rows {
         self.n_rows = begin.saturating_add(batch.len() as u64);
         let Some(ranges) = &self.ranges else {
             let len = batch.len() as u64;
+            if self.batch_rows == 0 || len <= self.batch_rows {
+                self.slices.push_back(batch);
+                return Ok(());
+            }
             return split(&batch, 0..len, self.batch_rows, &mut self.slices);
         };
         let first = ranges.partition_point(|range| range.end <= begin);

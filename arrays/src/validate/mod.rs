@@ -3,6 +3,8 @@
 mod collect;
 mod explain;
 
+use std::borrow::Cow;
+
 use crossdock_kernels::Checks;
 use crossdock_memory::{Result, Stream};
 
@@ -37,8 +39,10 @@ pub fn validate(batch: &DeviceBatch, level: Level, stream: &Stream) -> Result<()
         return Ok(());
     }
     let stream = crate::nulls::stream_on(batch.device(), stream)?;
-    let mut batch = batch.clone();
-    batch.resolve_sizes(&stream)?;
+    let mut batch = Cow::Borrowed(batch);
+    if batch.has_unknown_sizes() {
+        batch.to_mut().resolve_sizes(&stream)?;
+    }
     check_contents(&batch, &stream)?;
     check_nullability(&batch, &stream)
 }

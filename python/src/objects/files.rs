@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
 
 use crate::dlpack::import::schema_of;
-use crate::objects::bytes::FileSink;
+use crate::objects::bytes::{FileSink, is_bytes_io};
 use crate::objects::request::RequestArguments;
 use crate::objects::session::{Shared, with_flag};
 use crate::objects::source::{PySource, handle_truncation, open};
@@ -142,8 +142,10 @@ pub fn write_ipc(
             "write_ipc: expected a path or an object with a method write, got {kind}"
         )));
     }
-    let (sink, raised) = FileSink::new(to.clone().unbind());
-    let result = write_to(to.py(), table, shared, progress, true, |_| Ok(Output::to(sink)), &write);
+    // The `write` of another object may block.
+    let is_memory = is_bytes_io(to)?;
+    let (sink, raised) = FileSink::new(to, is_memory);
+    let result = write_to(to.py(), table, shared, progress, !is_memory, |_| Ok(Output::to(sink)), &write);
     match raised.lock().unwrap_or_else(PoisonError::into_inner).take() {
         Some(error) => Err(error),
         None => result,

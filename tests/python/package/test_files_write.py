@@ -124,6 +124,44 @@ def test_writes_to_file_objects_of_the_standard_library(session, tmp_path):
         assert_equal((batch.schema, [batch]), read(tmp_path / name, "file"))
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_writes_to_memory_at_its_position(session, tmp_path, form):
+    batch = mixed()
+    sink = io.BytesIO(b"before" + bytes(10**6))
+    sink.seek(6)
+    session.from_arrow(batch).write_ipc(sink, form=form)
+    end = sink.tell()
+    (tmp_path / "x").write_bytes(sink.getvalue()[6:end])
+    assert_equal((batch.schema, [batch]), read(tmp_path / "x", form))
+    assert sink.getvalue()[:6] == b"before" and set(sink.getvalue()[end:]) == {0}
+
+
+def test_memory_that_cannot_be_resized_is_an_error(table):
+    sink = io.BytesIO()
+    with sink.getbuffer(), pytest.raises(BufferError, match="cannot be re-sized"):
+        table.write_ipc(sink)
+    closed = io.BytesIO()
+    closed.close()
+    with pytest.raises(ValueError, match="closed file"):
+        table.write_ipc(closed)
+
+
+def test_class_derived_from_memory_may_keep_what_it_receives(table):
+    class Keeps(io.BytesIO):
+        def __init__(self):
+            super().__init__()
+            self.parts = []
+
+        def write(self, data):
+            self.parts.append(data)
+            return len(data)
+
+    sink, expected = Keeps(), io.BytesIO()
+    table.write_ipc(sink)
+    table.write_ipc(expected)
+    assert b"".join(sink.parts) == expected.getvalue()
+
+
 def test_file_appears_complete_or_not_at_all(table, tmp_path):
     path = tmp_path / "out.arrow"
     path.write_bytes(b"earlier content")

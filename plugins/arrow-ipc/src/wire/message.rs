@@ -158,10 +158,15 @@ fn read_batch(
     body_bytes: u64,
 ) -> Result<BatchMeta> {
     let rows = count(batch.length(), "a record batch", "rows")?;
-    let nodes = batch.nodes().into_iter().flatten().enumerate();
-    let nodes = nodes.map(|(i, node)| read_node(i, node)).collect::<Result<Vec<_>>>()?;
-    let spans = batch.buffers().into_iter().flatten().enumerate();
-    let spans = spans.map(|(i, span)| read_span(i, span, body_bytes)).collect::<Result<Vec<_>>>()?;
+    // `collect` of results would not allocate for all of them at once.
+    let mut nodes = Vec::with_capacity(batch.nodes().map_or(0, |nodes| nodes.len()));
+    for (i, node) in batch.nodes().into_iter().flatten().enumerate() {
+        nodes.push(read_node(i, node)?);
+    }
+    let mut spans = Vec::with_capacity(batch.buffers().map_or(0, |spans| spans.len()));
+    for (i, span) in batch.buffers().into_iter().flatten().enumerate() {
+        spans.push(read_span(i, span, body_bytes)?);
+    }
     let variadic = batch.variadicBufferCounts().into_iter().flatten();
     let variadic =
         variadic.map(|n| count(n, "a column of views", "data buffers")).collect::<Result<Vec<_>>>()?;
