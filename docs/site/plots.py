@@ -55,7 +55,11 @@ def number(bar):
 
 
 def svg(name):
-    plot = figures()[name]
+    return draw(name, figures()[name])
+
+
+def draw(name, plot):
+    """The SVG of a plot: a dict with the title, the unit, and the bars, each with label, figure and series."""
     largest = max(number(bar) for bar in plot["bars"])
     rows, y, case = [], 4, None
     for bar in plot["bars"]:

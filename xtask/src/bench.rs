@@ -1,13 +1,21 @@
 //! `cargo xtask bench`: builds and runs the benchmarks.
 
 use crate::cargo::{Workspace, cargo, run as run_command};
+use crate::{python, test};
 use anyhow::{Result, bail};
+use std::process::Command;
 
+/// The program that compares the Python package with other libraries.
+const PEERS: &str = "benches/peers.py";
 const PACKAGE: &str = "crossdock-benches";
 
 /// Options of `cargo xtask bench`.
 #[derive(clap::Args)]
 pub struct Options {
+    /// Compare the Python package with all installed libraries (pyarrow, polars, vortex-data; on a
+    /// GPU libcudf, cupy, torch), and draw the times in target/peers/peers.html
+    #[arg(long)]
+    peers: bool,
     /// Arguments for the benchmarks
     #[arg(last = true)]
     arguments: Vec<String>,
@@ -25,6 +33,14 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         "--lib",
         "--bins",
     ]))?;
+    if options.peers {
+        let interpreter = test::python::environment(workspace)?;
+        let mut bench = Command::new(interpreter);
+        bench
+            .current_dir(&workspace.root)
+            .env("PYTHONPATH", python::lay_out(workspace, &workspace.built(true))?);
+        return run_command(bench.arg(PEERS).args(&options.arguments));
+    }
     let mut bench = cargo();
     bench.current_dir(&workspace.root).args(["run", "--release", "--package", PACKAGE, "--"]);
     run_command(bench.args(&options.arguments))
