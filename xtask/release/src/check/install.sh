@@ -175,6 +175,8 @@ replace-with = "local"
 [source.local]
 directory = "$root/vendor"
 END
+# `cargo new` adds its package to the next workspace above it, which must not be that of a checkout.
+printf '[workspace]\nexclude = ["plugin_rust", "source_distribution"]\n' >"$work/Cargo.toml"
 PATH=$prefix/bin:$PATH
 # All other checks use the tarball.
 case " $selected " in "  " | *" tarball "*) ;; *) tar -xzf "$root"/dist/crossdock-*-linux.tar.gz -C "$prefix" --strip-components=1 ;; esac
