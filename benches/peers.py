@@ -16,6 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
+from functools import cache
 from html import escape
 from pathlib import Path
 
@@ -26,7 +27,7 @@ import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 
 import crossdock as cd
-from read_times import libcudf
+from read_times import LINK_BYTES, libcudf, link
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "docs" / "site"))
@@ -35,7 +36,6 @@ import plots  # noqa: E402
 RUNS = 7
 # A run of a short call repeats the call for this time.
 MIN_SECONDS = 0.02
-LINK_BYTES = 1 << 28
 OURS = "Crossdock"
 STYLE = """
 body { font: 16px/1.5 sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; color: #1c2126; background: #fff }
@@ -44,6 +44,7 @@ svg { width: 100%; font-size: 13px } .figure { text-anchor: end } .case { font-w
 """
 
 
+@cache
 def optional(name):
     """A module, or `None` if it is not installed or does not find its device."""
     try:
@@ -229,17 +230,6 @@ class Exporter:
         return self.batch.__arrow_c_array__(requested_schema)
 
 
-def link(device):
-    """The bytes per second at which the device's link copies pinned memory; `None` without cupy."""
-    cupy = optional("cupy") if device != "cpu" else None
-    if cupy is None:
-        return None
-    with cupy.cuda.Device(int(device.split(":")[1])):
-        host, to = cupy.cuda.alloc_pinned_memory(LINK_BYTES), cupy.cuda.alloc(LINK_BYTES)
-        case = Case("link").add("link", lambda: cupy.cuda.runtime.memcpy(to.ptr, host.ptr, LINK_BYTES, 1))
-        return LINK_BYTES / case.measure()["link"][1]
-
-
 def shown(seconds):
     return f"{seconds * 1e3:,.2f}" if seconds >= 1e-3 else f"{seconds * 1e3:.4f}"
 
@@ -284,7 +274,9 @@ def main():
         f"pyarrow {pa.__version__}, {time.strftime('%Y-%m-%d')}",
     ]
     print("\n".join(about), flush=True)
-    rate, results = link(options.device), []
+    rate, results = None, []
+    if options.device != "cpu" and optional("cupy"):
+        rate = LINK_BYTES / statistics.median(link(options.device))
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         paths = files(table, folder)

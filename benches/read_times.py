@@ -4,6 +4,7 @@ import statistics
 import time
 
 RUNS = 7
+LINK_BYTES = 1 << 28
 
 
 def libcudf():
@@ -25,6 +26,15 @@ def libcudf():
         return result
 
     return read
+
+
+def link(device):
+    """The seconds of copies of LINK_BYTES of pinned memory to a device. Needs cupy."""
+    import cupy
+
+    with cupy.cuda.Device(int(device.split(":")[1])):
+        host, to = cupy.cuda.alloc_pinned_memory(LINK_BYTES), cupy.cuda.alloc(LINK_BYTES)
+        return timed(lambda: cupy.cuda.runtime.memcpy(to.ptr, host.ptr, LINK_BYTES, 1))
 
 
 def timed(work):

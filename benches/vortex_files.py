@@ -18,11 +18,10 @@ import pyarrow.parquet as pq
 import vortex
 import vortex.io
 
-from read_times import libcudf, show, timed
+from read_times import LINK_BYTES, libcudf, link, show, timed
 
 import crossdock as cd
 
-LINK_BYTES = 1 << 28
 # The number of rows of the random table, if it is repeated once.
 RANDOM_ROWS = 1_000_000
 TWO_COLUMNS = {"flights": ["distance", "carrier"], "random": ["price", "word"]}
@@ -43,15 +42,6 @@ def random_table(rows):
             "word": pa.array(words).take(pa.array(random.integers(0, 1000, rows))),
         }
     )
-
-
-def link(device):
-    """Copies pinned memory to the device."""
-    import cupy
-
-    with cupy.cuda.Device(int(device.split(":")[1])):
-        host, to = cupy.cuda.alloc_pinned_memory(LINK_BYTES), cupy.cuda.alloc(LINK_BYTES)
-        return timed(lambda: cupy.cuda.runtime.memcpy(to.ptr, host.ptr, LINK_BYTES, 1))
 
 
 def main():

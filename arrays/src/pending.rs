@@ -169,7 +169,7 @@ impl PendingBatch {
         }
     }
 
-    /// The number of rows. Reads the counter like [`Self::settle`], and has the same errors.
+    /// The number of rows. Reads the counter like [`Self::settle`].
     ///
     /// # Errors
     ///

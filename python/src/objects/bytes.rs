@@ -5,10 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crossdock::source::read_from;
 use crossdock_plugin_api::{ByteSink, ByteSource, Error, Result};
 use pyo3::buffer::PyBuffer;
-use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyMemoryView, PyType};
+use pyo3::types::{PyBytes, PyMemoryView};
 
 use crate::runtime::errors::usage;
 
@@ -135,40 +133,16 @@ impl ByteSource for FileSource {
 /// A Python file object, written to with its method `write`.
 pub struct FileSink {
     file: Py<PyAny>,
-    /// Whether the object is an `io.BytesIO`, whose `write` copies the bytes and keeps no view.
-    is_memory: bool,
     /// The exception that `write` raised.
     raised: Arc<Mutex<Option<PyErr>>>,
 }
 
 impl FileSink {
     /// Creates the sink. Also returns the place where the sink stores an exception.
-    pub fn new(file: &Bound<'_, PyAny>, is_memory: bool) -> (Self, Arc<Mutex<Option<PyErr>>>) {
+    pub fn new(file: Py<PyAny>) -> (Self, Arc<Mutex<Option<PyErr>>>) {
         let raised = Arc::default();
-        (Self { file: file.clone().unbind(), is_memory, raised: Arc::clone(&raised) }, raised)
+        (Self { file, raised: Arc::clone(&raised) }, raised)
     }
-
-    fn call_write<'py>(&self, py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
-        let file = self.file.bind(py);
-        if !self.is_memory {
-            // Other objects may keep the bytes after they return.
-            return file.call_method1("write", (PyBytes::new(py, bytes),));
-        }
-        // SAFETY: the view is read-only. It is released below, before the borrow of `bytes` ends.
-        let view = unsafe {
-            let (start, len) = (bytes.as_ptr().cast_mut().cast(), bytes.len() as ffi::Py_ssize_t);
-            Bound::from_owned_ptr_or_err(py, ffi::PyMemoryView_FromMemory(start, len, ffi::PyBUF_READ))?
-        };
-        let written = file.call_method1("write", (&view,));
-        view.call_method0("release")?;
-        written
-    }
-}
-
-/// Whether the object is exactly an `io.BytesIO`, not of a class that is derived from it.
-pub fn is_bytes_io(object: &Bound<'_, PyAny>) -> PyResult<bool> {
-    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    Ok(object.get_type().is(CLASS.import(object.py(), "io", "BytesIO")?))
 }
 
 impl ByteSink for FileSink {
@@ -179,7 +153,7 @@ impl ByteSink for FileSink {
     fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
         let result = Python::attach(|py| -> PyResult<()> {
             while !bytes.is_empty() {
-                let written = self.call_write(py, bytes)?;
+                let written = self.file.bind(py).call_method1("write", (PyBytes::new(py, bytes),))?;
                 // A raw file may write fewer bytes than it received. An object that returns None
                 // has written all bytes.
                 let n: usize = written.extract::<Option<usize>>()?.unwrap_or(bytes.len());

@@ -107,14 +107,15 @@ impl<'a> Builder<'a> {
         columns: &[Column],
         projection: Option<&Projection>,
     ) -> Result<Vec<DeviceArray>> {
-        // `collect` of results would not allocate for all of them at once.
-        let mut arrays = Vec::with_capacity(projection.map_or(columns.len(), |_| 0));
         let Some(projection) = projection else {
+            // `collect` of results would not allocate for all of them at once.
+            let mut arrays = Vec::with_capacity(columns.len());
             for column in columns {
                 arrays.push(self.column(column)?);
             }
             return Ok(arrays);
         };
+        let mut arrays = Vec::new();
         for (i, column) in columns.iter().enumerate() {
             match projection.get(i) {
                 Some(fields) => arrays.push(self.column_with(column, fields)?),
