@@ -1,6 +1,7 @@
 """The Python blocks of pages of the documentation run. A program of a page is its blocks, each after code that creates
 what the block's text describes."""
 
+import ast
 import doctest
 import importlib.util
 import re
@@ -90,6 +91,13 @@ def test_blocks_of_the_page_run(page, tmp_path, flights):
     shown = run("import runpy\nrunpy.run_path('page.py', run_name='__main__')", tmp_path)
     # The sum of the ids of DATA, which other processes compute.
     assert page != "docs/python.md" or shown.splitlines()[-1] == "15"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_blocks_of_the_page_are_python(page):
+    """Also those that do not run here, because they need a package or a server."""
+    for block in FENCED.findall((ROOT / page).read_text()):
+        assert block.startswith(">>>") or ast.parse(block).body
 
 
 def test_console_examples_show_the_results():
