@@ -13,6 +13,7 @@
 #include "indices.cu"
 #include "lanes.cu"
 #include "lists.cu"
+#include "lz4.cu"
 #include "map.cu"
 #include "nested.cu"
 #include "null_count.cu"

@@ -16,11 +16,16 @@
 #define PARAMS(...) enum { HEAD, __VA_ARGS__ }
 
 // All stores use this function, and all loads of read-only data use __ldg, so that an emulator can
-// check them.
+// check them. `load` is for data that the same kernel writes.
 #ifndef EMULATED
 template <class T>
 DEVICE void store(T* at, T value) {
   *at = value;
+}
+
+template <class T>
+DEVICE T load(const T* at) {
+  return *at;
 }
 #endif
 

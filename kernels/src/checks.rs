@@ -52,12 +52,28 @@ impl<'a> Checks<'a> {
     /// Launches all jobs. The kernels run in the order of their first jobs. If there are result
     /// cells, blocks until the host has read them.
     pub fn run(self, stream: &Stream) -> Result<Findings> {
+        self.start(stream)?.finish()
+    }
+
+    /// Like [`Self::run`], but does not wait for the results.
+    pub fn start(self, stream: &Stream) -> Result<StartedChecks> {
         if self.n == 0 {
             self.jobs.launch(stream)?;
-            return Ok(Findings::default());
+            return Ok(StartedChecks(None));
         }
         let mut cells = Cells::new(stream, self.n)?;
         self.jobs.launch_with(stream, Some(&mut cells))?;
-        cells.read(stream)
+        Ok(StartedChecks(Some((cells, stream.clone()))))
+    }
+}
+
+/// Launched jobs whose results have not been read.
+#[must_use]
+pub struct StartedChecks(Option<(Cells, Stream)>);
+
+impl StartedChecks {
+    /// Blocks until the host has read the results.
+    pub fn finish(self) -> Result<Findings> {
+        self.0.map_or_else(|| Ok(Findings::default()), |(cells, stream)| cells.read(&stream))
     }
 }

@@ -175,6 +175,9 @@ kernels! {
         bytes: Read, runs: Read, ends: Read, validity: Read, ranks: Read, dictionary: Read,
         limit: Value, to: Write, width: Value, cell: Write
     ) [];
+    DECOMPRESS_LZ4 c"crossdock_decompress_lz4" (
+        from: Read, buffers: Read, pieces: Value, to: Write, cell: Write
+    ) [];
     EXPAND_RUNS c"crossdock_expand_runs" (
         ends: Read, end_width: Value, first: Value, values: Read, to: Write, width: Value,
         cell: Write

@@ -24,6 +24,7 @@ mod interface;
 mod lanes;
 mod list_views;
 mod lists;
+mod lz4;
 mod map;
 mod merge;
 mod null_count;

@@ -10,8 +10,8 @@ use crossdock_plugin_api::abi;
 
 use crate::{
     blocks, bools, cast, codes, compare, concatenate, fill_nulls, gather, hybrid, images, indices, lanes,
-    list_views, lists, map, merge, null_count, numbers, offsets, parts, rescale, run_ends, select, shift,
-    strings, take, unions, unique, unpack, utf8, views, widen,
+    list_views, lists, lz4, map, merge, null_count, numbers, offsets, parts, rescale, run_ends, select,
+    shift, strings, take, unions, unique, unpack, utf8, views, widen,
 };
 
 /// A kernel of the library.
@@ -84,6 +84,7 @@ library! {
     VIEWS_OF_CODES => strings::by_codes,
     VIEWS_OF_OFFSETS => strings::by_offsets,
     DECODE_HYBRID => hybrid::decode,
+    DECOMPRESS_LZ4 => lz4::decompress,
     EXPAND_RUNS => take::expand,
     PATCH => take::patch,
     TAKE => take::take,

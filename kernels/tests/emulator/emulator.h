@@ -49,6 +49,12 @@ static inline void store(T* at, T value) {
   *at = value;
 }
 
+template <class T>
+static inline T load(const T* at) {
+  check_access(true, at, sizeof(T), alignof(T));
+  return *at;
+}
+
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 static inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {

@@ -9,6 +9,7 @@ mod compare;
 mod decode;
 mod hybrid;
 mod lists;
+mod lz4;
 mod moved_lists;
 mod numbers;
 mod parts;
@@ -84,6 +85,7 @@ const ORACLES: &[(&str, Oracle)] = &[
     ("crossdock_views_of_offsets", codes::views_of_offsets),
     ("crossdock_take", decode::take),
     ("crossdock_decode_hybrid", hybrid::decode),
+    ("crossdock_decompress_lz4", lz4::decompress),
     ("crossdock_expand_runs", decode::expand_runs),
     ("crossdock_fill_nulls", columns::fill_nulls),
     ("crossdock_check_equal", columns::check_equal),

@@ -4,9 +4,10 @@ use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 
 use lz4_sys::{
-    LZ4F_VERSION, LZ4F_createDecompressionContext, LZ4F_decompress, LZ4F_freeDecompressionContext,
-    LZ4F_getErrorName, LZ4F_isError, LZ4F_resetDecompressionContext, LZ4FDecompressOptions,
-    LZ4FDecompressionContext, LZ4FPreferences,
+    BlockChecksum, BlockMode, BlockSize, ContentChecksum, FrameType, LZ4F_VERSION,
+    LZ4F_createDecompressionContext, LZ4F_decompress, LZ4F_freeDecompressionContext, LZ4F_getErrorName,
+    LZ4F_getFrameInfo, LZ4F_isError, LZ4F_resetDecompressionContext, LZ4FDecompressOptions,
+    LZ4FDecompressionContext, LZ4FFrameInfo, LZ4FPreferences,
 };
 
 thread_local! {
@@ -36,16 +37,83 @@ pub fn max_bytes(stored: usize) -> usize {
     stored.saturating_mul(255).saturating_add(64 << 10)
 }
 
-/// Compresses `from` to a frame in `scratch`. Returns the frame's length. Does not reuse a context,
+/// Compresses `from` to a frame in `scratch`. Returns the frame's length. The blocks are
+/// independent, so that a device can decompress them at the same time. Does not reuse a context,
 /// because a reused context may find different matches, and the output must be deterministic.
 pub fn compress(from: &[u8], scratch: &mut Vec<u8>) -> Result<usize, String> {
-    // SAFETY: the result depends only on the arguments, and the preferences may be NULL.
-    let out = super::frame::with_capacity(scratch, unsafe {
-        LZ4F_compressFrameBound(from.len(), std::ptr::null())
-    });
+    let preferences = LZ4FPreferences {
+        frame_info: LZ4FFrameInfo { block_mode: BlockMode::Independent, ..frame_info() },
+        compression_level: 0,
+        auto_flush: 0,
+        favor_dec_speed: 0,
+        reserved: [0; 3],
+    };
+    // SAFETY: the result depends only on the arguments.
+    let bound = unsafe { LZ4F_compressFrameBound(from.len(), &preferences) };
+    let out = super::frame::with_capacity(scratch, bound);
     let (to, room) = (out.as_mut_ptr().cast(), out.len());
     // SAFETY: the pointers and lengths are those of the slices `out` and `from`.
-    checked(unsafe { LZ4F_compressFrame(to, room, from.as_ptr().cast(), from.len(), std::ptr::null()) })
+    checked(unsafe { LZ4F_compressFrame(to, room, from.as_ptr().cast(), from.len(), &preferences) })
+}
+
+/// The library's defaults: blocks of up to 64 KiB that are linked, and no checksums.
+fn frame_info() -> LZ4FFrameInfo {
+    LZ4FFrameInfo {
+        block_size_id: BlockSize::Max64KB,
+        block_mode: BlockMode::Linked,
+        content_checksum_flag: ContentChecksum::NoChecksum,
+        frame_type: FrameType::Frame,
+        content_size: 0,
+        dict_id: 0,
+        block_checksum_flag: BlockChecksum::NoBlockChecksum,
+    }
+}
+
+/// Maximum size of the header of a frame in bytes.
+pub const MAX_HEADER_BYTES: usize = 19;
+
+/// What a device needs to know of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameHeader {
+    /// Size of the header in bytes.
+    pub bytes: usize,
+    /// Maximum size of a block's content in bytes.
+    pub block_bytes: usize,
+    /// Whether blocks refer to the blocks before.
+    pub are_linked: bool,
+}
+
+impl FrameHeader {
+    /// Reads the header of a frame with `content` bytes of content. Returns `None` if the header is
+    /// malformed, or if only the host decompresses such a frame: one with checksums, a dictionary
+    /// or a wrong length, or a skippable one.
+    pub fn read(from: &[u8], content: usize) -> Option<Self> {
+        let context = take_context().ok()?;
+        let (mut info, mut bytes) = (frame_info(), from.len());
+        // SAFETY: the pointer and the length are those of `from`. The library sets `info` to valid
+        // values of the enumerations, and `bytes` to the header's size.
+        let code = unsafe { LZ4F_getFrameInfo(context.0, &mut info, from.as_ptr(), &mut bytes) };
+        DECOMPRESS.set(Some(context));
+        checked(code).ok()?;
+        let is_plain = matches!(
+            (info.frame_type, info.content_checksum_flag, info.block_checksum_flag, info.dict_id),
+            (FrameType::Frame, ContentChecksum::NoChecksum, BlockChecksum::NoBlockChecksum, 0)
+        );
+        let has_length = info.content_size == 0 || info.content_size == content as u64;
+        (is_plain && has_length).then(|| Self {
+            bytes,
+            block_bytes: info.block_size_id.get_size(),
+            are_linked: matches!(info.block_mode, BlockMode::Linked),
+        })
+    }
+}
+
+/// The thread's context, without the state of an incomplete frame.
+fn take_context() -> Result<Decompressor, String> {
+    match DECOMPRESS.take() {
+        Some(context) => Ok(context.reset()),
+        None => Decompressor::new(),
+    }
 }
 
 /// Decompresses concatenated frames step by step.
@@ -63,11 +131,7 @@ pub struct Frames<'a> {
 impl<'a> Frames<'a> {
     /// Creates a decompressor. The content of all frames together must fill `to` exactly.
     pub fn new(to: &'a mut [u8]) -> Result<Self, String> {
-        let context = match DECOMPRESS.take() {
-            Some(context) => context.reset(),
-            None => Decompressor::new()?,
-        };
-        Ok(Self { to, written: 0, ended: false, after: 0, context: Some(context) })
+        Ok(Self { to, written: 0, ended: false, after: 0, context: Some(take_context()?) })
     }
 
     /// Decompresses the next bytes of the frames.

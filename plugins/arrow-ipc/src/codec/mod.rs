@@ -5,7 +5,7 @@
 //! "Compression").
 
 mod frame;
-mod lz4;
+pub mod lz4;
 mod zstd;
 
 use std::cell::RefCell;

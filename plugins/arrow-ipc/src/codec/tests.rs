@@ -153,3 +153,35 @@ fn decompresses_pieces_of_any_size() {
         }
     }
 }
+
+#[test]
+fn header_of_a_frame_tells_how_its_blocks_are_stored() {
+    use lz4::FrameHeader;
+    let frame = |bytes: usize| Codec::Lz4.compress(&sample(bytes)).unwrap()[PREFIX_BYTES..].to_vec();
+    let header = FrameHeader { bytes: 7, block_bytes: 65536, are_linked: false };
+    assert_eq!(FrameHeader::read(&frame(1_000_000), 1_000_000), Some(header));
+    // FLG: version 1, linked blocks. BD: blocks of up to 1 MiB. The last byte is the checksum of
+    // both, and is not checked by this list.
+    let is_known = |flags: u8, rest: &[u8], content: usize| {
+        (0..=255).find_map(|checksum| {
+            let bytes = [&[0x04, 0x22, 0x4d, 0x18, flags, 0x60], rest, &[checksum], &[0; 12]].concat();
+            FrameHeader::read(&bytes, content)
+        })
+    };
+    let linked = FrameHeader { bytes: 7, block_bytes: 1 << 20, are_linked: true };
+    assert_eq!(is_known(0x40, &[], 5), Some(linked));
+    assert_eq!(is_known(0x60, &[], 5), Some(FrameHeader { are_linked: false, ..linked }));
+    let size = 5u64.to_le_bytes();
+    assert_eq!(is_known(0x48, &size, 5), Some(FrameHeader { bytes: 15, ..linked }));
+    assert_eq!(is_known(0x48, &size, 6), None, "another length");
+    assert_eq!(is_known(0x44, &[], 5), None, "a checksum of the content");
+    assert_eq!(is_known(0x50, &[], 5), None, "checksums of blocks");
+    assert_eq!(is_known(0x41, &[1, 0, 0, 0], 5), None, "a dictionary");
+    assert_eq!(is_known(0x80, &[], 5), None, "another version");
+    let mut damaged = frame(1_000_000);
+    damaged[6] ^= 1;
+    assert_eq!(FrameHeader::read(&damaged, 1_000_000), None, "a wrong checksum of the header");
+    assert_eq!(FrameHeader::read(&frame(1_000_000)[..6], 1_000_000), None, "a truncated header");
+    let skippable = [&0x184d_2a50u32.to_le_bytes()[..], &[0; 20]].concat();
+    assert_eq!(FrameHeader::read(&skippable, 5), None, "a skippable frame");
+}

@@ -1,9 +1,9 @@
 //! Loads the body of a message: uses it without a copy, or fills one allocation with several
 //! threads.
 //!
-//! If the device is not the CPU, the host's loader loads an uncompressed body. A body that must be
-//! decompressed first is copied in parts. Each part is copied while the next parts are being
-//! decompressed.
+//! If the device is not the CPU, the host's loader loads an uncompressed body, and one with LZ4
+//! that the device can decompress. Another compressed body is copied in parts. Each part is copied
+//! while the next parts are being decompressed.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,6 +11,8 @@ use crossdock_memory::{Buffer, BufferMut, Device, LoadRange, Loader, Memory, Res
 use crossdock_plugin_api::{CancelFlag, Error, TaskGroup, Tasks};
 
 use super::bytes::Bytes;
+use super::device_lz4::{self, CompressedBuffer, Decompression};
+use crate::codec::lz4::{FrameHeader, MAX_HEADER_BYTES};
 use crate::codec::{Codec, PREFIX_BYTES, StoredBuffer};
 use crate::limits::PIECE_BYTES;
 use crate::partitioned_block::{PartitionedBlock, Piece};
@@ -18,10 +20,13 @@ use crate::upload::Upload;
 use crate::wire::message_write::aligned;
 use crate::wire::{BatchMeta, Span};
 
+/// The offset and the length of a buffer.
+type Extent = (usize, usize);
+
 /// A body that is being loaded.
 pub struct Loading {
     /// The offset and the length of each buffer in the block.
-    ranges: Vec<(usize, usize)>,
+    ranges: Vec<Extent>,
     block: Block,
 }
 
@@ -35,6 +40,8 @@ enum Block {
         loaded: Arc<Mutex<Option<BufferMut>>>,
         bytes: usize,
     },
+    /// The device decompresses the body.
+    Decompressing(Box<Decompression>),
     /// The block is being filled, for the CPU.
     Filling(PartitionedBlock, TaskGroup),
     /// The block is being filled and copied in parts, for another device.
@@ -43,7 +50,7 @@ enum Block {
 
 /// The buffers of a body, in order.
 pub struct Slots {
-    ranges: std::vec::IntoIter<(usize, usize)>,
+    ranges: std::vec::IntoIter<Extent>,
     block: Option<Buffer>,
 }
 
@@ -79,7 +86,7 @@ impl Loading {
     /// the buffers that are not needed, and only the others are loaded.
     pub fn start(transport: &Transport<'_>, body: Bytes, meta: &BatchMeta, is_partial: bool) -> Result<Self> {
         if let Some(codec) = meta.codec {
-            return Self::decompress(transport, body, meta, codec);
+            return Self::decompress(transport, body, meta, codec, is_partial);
         }
         let device = transport.stream.device();
         let ranges = meta.spans.iter().map(range).collect::<Result<Vec<_>>>()?;
@@ -107,24 +114,10 @@ impl Loading {
     fn load_to_device(
         transport: &Transport<'_>,
         body: Bytes,
-        from: Vec<(usize, usize)>,
+        from: Vec<Extent>,
         is_whole: bool,
     ) -> Result<Self> {
-        let (ranges, loads, bytes) = if is_whole {
-            let bytes = to_usize(body.len())?;
-            (from, vec![LoadRange { from: 0, to: 0, bytes }], bytes)
-        } else {
-            let lengths: Vec<usize> = from.iter().map(|(_, bytes)| *bytes).collect();
-            check_sum(&lengths, body.len())?;
-            let (ranges, bytes) = lay_out(&lengths)?;
-            let load = |(&(from, bytes), &(to, _)): (&(usize, usize), &(usize, usize))| LoadRange {
-                from: from as u64,
-                to,
-                bytes,
-            };
-            let loads = from.iter().zip(&ranges).map(load).collect();
-            (ranges, loads, bytes)
-        };
+        let (ranges, loads, bytes) = plan_loads(&body, from, is_whole)?;
         let Transport { memory, stream, loader, tasks, cancel, .. } = *transport;
         let mut block = memory.alloc(stream, bytes)?;
         if bytes < MIN_TASK_BYTES || body.is_in_memory() {
@@ -142,7 +135,7 @@ impl Loading {
         Ok(Self { ranges, block: Block::Loading { task, loaded, bytes } })
     }
 
-    fn copy_whole(transport: &Transport<'_>, body: Bytes, ranges: Vec<(usize, usize)>) -> Result<Self> {
+    fn copy_whole(transport: &Transport<'_>, body: Bytes, ranges: Vec<Extent>) -> Result<Self> {
         let bytes = to_usize(body.len())?;
         let cuts: Vec<_> =
             (0..bytes).step_by(PIECE_BYTES).map(|at| (at, PIECE_BYTES.min(bytes - at))).collect();
@@ -155,7 +148,7 @@ impl Loading {
         Ok(Self { ranges, block })
     }
 
-    fn copy_each(transport: &Transport<'_>, body: Bytes, from: Vec<(usize, usize)>) -> Result<Self> {
+    fn copy_each(transport: &Transport<'_>, body: Bytes, from: Vec<Extent>) -> Result<Self> {
         let lengths: Vec<usize> = from.iter().map(|(_, bytes)| *bytes).collect();
         check_sum(&lengths, body.len())?;
         let (ranges, bytes) = lay_out(&lengths)?;
@@ -168,29 +161,145 @@ impl Loading {
         Ok(Self { ranges, block })
     }
 
-    fn decompress(transport: &Transport<'_>, body: Bytes, meta: &BatchMeta, codec: Codec) -> Result<Self> {
+    fn decompress(
+        transport: &Transport<'_>,
+        body: Bytes,
+        meta: &BatchMeta,
+        codec: Codec,
+        is_partial: bool,
+    ) -> Result<Self> {
         let from = meta.spans.iter().map(range).collect::<Result<Vec<_>>>()?;
         // Rejects overlapping buffers, because they could decompress to more bytes than the codec's
         // maximum for a body of this size.
         check_sum(&from.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>(), body.len())?;
-        let stored = from
-            .iter()
-            .enumerate()
-            .map(|(i, (offset, bytes))| {
-                if *bytes == 0 {
-                    return Ok(StoredBuffer::Plain(0));
-                }
-                let mut prefix = [0; PREFIX_BYTES];
-                let known = PREFIX_BYTES.min(*bytes);
-                body.read(*offset as u64, prefix.get_mut(..known).unwrap_or_default())?;
-                codec.read_prefix(prefix, *bytes).map_err(|e| e.context(format_args!("buffer {i}")))
-            })
-            .collect::<Result<Vec<_>>>()?;
+        let is_for_device = codec == Codec::Lz4 && transport.stream.device() != Device::CPU;
+        let read = |(i, (offset, bytes)): (usize, &(usize, usize))| {
+            if *bytes == 0 {
+                return Ok((StoredBuffer::Plain(0), None));
+            }
+            let mut first = [0; PREFIX_BYTES + MAX_HEADER_BYTES];
+            let known = if is_for_device { first.len() } else { PREFIX_BYTES }.min(*bytes);
+            let first = first.get_mut(..known.max(PREFIX_BYTES)).unwrap_or_default();
+            body.read(*offset as u64, first.get_mut(..known).unwrap_or_default())?;
+            let (prefix, header) = first.split_first_chunk().unwrap_or((&[0; PREFIX_BYTES], &[]));
+            let stored =
+                codec.read_prefix(*prefix, *bytes).map_err(|e| e.context(format_args!("buffer {i}")))?;
+            let header = if is_for_device { FrameHeader::read(header, stored.bytes()) } else { None };
+            Ok((stored, header))
+        };
+        let (stored, headers): (Vec<_>, Vec<_>) =
+            from.iter().enumerate().map(read).collect::<Result<Vec<_>>>()?.into_iter().unzip();
         let (ranges, bytes) = lay_out(&stored.iter().map(|s| s.bytes()).collect::<Vec<_>>())?;
         if bytes == 0 {
             return Ok(Self { ranges, block: Block::InPlace(None) });
         }
-        let (filling, pieces) = PartitionedBlock::new(transport.memory, transport.stream, bytes, &ranges)?;
+        if is_for_device {
+            let (copied, loads, stored_bytes) = plan_loads(&body, from.clone(), !is_partial)?;
+            let parts = copied.into_iter().zip(&ranges).zip(stored.iter().zip(headers));
+            let buffers: Vec<_> = parts
+                .map(|((from, to), (stored, header))| CompressedBuffer {
+                    from,
+                    to: *to,
+                    stored: *stored,
+                    header,
+                })
+                .collect();
+            if let Some(list) = device_lz4::list(&buffers) {
+                let to_host = HostDecompression::new(transport, body.clone(), stored, from, codec);
+                let same_ranges = ranges.clone();
+                let on_host = move || to_host.start(same_ranges, bytes);
+                let decompression =
+                    Decompression::start(transport, body, loads, stored_bytes, list, bytes, on_host)?;
+                return Ok(Self { ranges, block: Block::Decompressing(Box::new(decompression)) });
+            }
+        }
+        HostDecompression::new(transport, body, stored, from, codec).start(ranges, bytes)
+    }
+
+    /// Whether the body is used without a copy.
+    pub fn is_in_place(&self) -> bool {
+        matches!(self.block, Block::InPlace(_))
+    }
+
+    /// Whether `start` itself has enqueued the copy of the body, without jobs. In this case, the
+    /// call of `start` takes as long as reading the body.
+    pub fn is_enqueued(&self) -> bool {
+        matches!(self.block, Block::Enqueued(_))
+    }
+
+    /// Number of bytes that are allocated for the body.
+    pub fn bytes(&self) -> u64 {
+        match &self.block {
+            Block::InPlace(_) => 0,
+            Block::Enqueued(buffer) => buffer.len().unwrap_or(0) as u64,
+            Block::Loading { bytes, .. } => *bytes as u64,
+            Block::Decompressing(decompression) => decompression.bytes() as u64,
+            Block::Filling(filling, _) => filling.len() as u64,
+            Block::Upload(upload) => upload.len() as u64,
+        }
+    }
+
+    /// Whether a task loads the body.
+    pub fn is_loading(&self) -> bool {
+        matches!(self.block, Block::Loading { .. } | Block::Decompressing(_))
+    }
+
+    /// Waits until the buffers are filled and their copies are enqueued. If `check` returns an
+    /// error, the wait ends.
+    pub fn finish(self, stream: &Stream, check: impl Fn() -> Result<()>) -> Result<Slots> {
+        let block = match self.block {
+            Block::InPlace(block) => block,
+            Block::Enqueued(block) => Some(block),
+            Block::Loading { task, loaded, .. } => {
+                task.wait(check)?;
+                let block = loaded.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let block =
+                    block.ok_or_else(|| Error::internal("the task that loads a body has no result"))?;
+                Some(block.freeze(stream)?)
+            }
+            Block::Decompressing(decompression) => match decompression.finish(&check)? {
+                Ok(block) => Some(block),
+                Err(on_host) => return on_host.finish(stream, check),
+            },
+            Block::Filling(filling, group) => {
+                group.wait(check)?;
+                Some(filling.finish()?)
+            }
+            Block::Upload(upload) => Some(upload.finish(stream, check)?),
+        };
+        Ok(Slots { ranges: self.ranges.into_iter(), block })
+    }
+}
+
+/// A compressed body that the host decompresses.
+struct HostDecompression {
+    memory: Memory,
+    stream: Stream,
+    tasks: Tasks,
+    body: Bytes,
+    stored: Vec<StoredBuffer>,
+    /// The offset and the length of each stored buffer in the body.
+    from: Vec<Extent>,
+    codec: Codec,
+}
+
+impl HostDecompression {
+    fn new(
+        transport: &Transport<'_>,
+        body: Bytes,
+        stored: Vec<StoredBuffer>,
+        from: Vec<Extent>,
+        codec: Codec,
+    ) -> Self {
+        let Transport { memory, stream, tasks, .. } = *transport;
+        let (memory, stream, tasks) = (memory.clone(), stream.clone(), tasks.clone());
+        Self { memory, stream, tasks, body, stored, from, codec }
+    }
+
+    /// Starts jobs that decompress the buffers to `ranges` of a block of `bytes` bytes.
+    fn start(self, ranges: Vec<Extent>, bytes: usize) -> Result<Loading> {
+        let Self { memory, stream, tasks: runner, body, stored, from, codec } = self;
+        let (filling, pieces) = PartitionedBlock::new(&memory, &stream, bytes, &ranges)?;
         let mut tasks = Vec::new();
         let offsets = ranges.iter().map(|(at, _)| *at);
         for (i, (((stored, (offset, length)), piece), offset_in_block)) in
@@ -215,57 +324,8 @@ impl Loading {
             };
             tasks.push(Task { at: offset_in_block, bytes: stored.bytes(), job });
         }
-        let block = Block::start(transport.tasks, filling, tasks)?;
-        Ok(Self { ranges, block })
-    }
-
-    /// Whether the body is used without a copy.
-    pub fn is_in_place(&self) -> bool {
-        matches!(self.block, Block::InPlace(_))
-    }
-
-    /// Whether `start` itself has enqueued the copy of the body, without jobs. In this case, the
-    /// call of `start` takes as long as reading the body.
-    pub fn is_enqueued(&self) -> bool {
-        matches!(self.block, Block::Enqueued(_))
-    }
-
-    /// Number of bytes that are allocated for the body.
-    pub fn bytes(&self) -> u64 {
-        match &self.block {
-            Block::InPlace(_) => 0,
-            Block::Enqueued(buffer) => buffer.len().unwrap_or(0) as u64,
-            Block::Loading { bytes, .. } => *bytes as u64,
-            Block::Filling(filling, _) => filling.len() as u64,
-            Block::Upload(upload) => upload.len() as u64,
-        }
-    }
-
-    /// Whether a task loads the body.
-    pub fn is_loading(&self) -> bool {
-        matches!(self.block, Block::Loading { .. })
-    }
-
-    /// Waits until the buffers are filled and their copies are enqueued. If `check` returns an
-    /// error, the wait ends.
-    pub fn finish(self, stream: &Stream, check: impl Fn() -> Result<()>) -> Result<Slots> {
-        let block = match self.block {
-            Block::InPlace(block) => block,
-            Block::Enqueued(block) => Some(block),
-            Block::Loading { task, loaded, .. } => {
-                task.wait(check)?;
-                let block = loaded.lock().unwrap_or_else(PoisonError::into_inner).take();
-                let block =
-                    block.ok_or_else(|| Error::internal("the task that loads a body has no result"))?;
-                Some(block.freeze(stream)?)
-            }
-            Block::Filling(filling, group) => {
-                group.wait(check)?;
-                Some(filling.finish()?)
-            }
-            Block::Upload(upload) => Some(upload.finish(stream, check)?),
-        };
-        Ok(Slots { ranges: self.ranges.into_iter(), block })
+        let block = Block::start(&runner, filling, tasks)?;
+        Ok(Loading { ranges, block })
     }
 }
 
@@ -338,6 +398,29 @@ fn in_sequence(jobs: Vec<Job>) -> Job {
     Box::new(move || jobs.into_iter().try_for_each(|job| job()))
 }
 
+/// Plans the copies of the whole body, or only of its buffers `from`. Returns the offset and the
+/// length of each buffer in the copy, the copies, and their total size.
+fn plan_loads(
+    body: &Bytes,
+    from: Vec<Extent>,
+    is_whole: bool,
+) -> Result<(Vec<Extent>, Vec<LoadRange>, usize)> {
+    if is_whole {
+        let bytes = to_usize(body.len())?;
+        return Ok((from, vec![LoadRange { from: 0, to: 0, bytes }], bytes));
+    }
+    let lengths: Vec<usize> = from.iter().map(|(_, bytes)| *bytes).collect();
+    check_sum(&lengths, body.len())?;
+    let (ranges, bytes) = lay_out(&lengths)?;
+    let load = |(&(from, bytes), &(to, _)): (&(usize, usize), &(usize, usize))| LoadRange {
+        from: from as u64,
+        to,
+        bytes,
+    };
+    let loads = from.iter().zip(&ranges).map(load).collect();
+    Ok((ranges, loads, bytes))
+}
+
 fn range(span: &Span) -> Result<(usize, usize)> {
     Ok((to_usize(span.offset)?, to_usize(span.bytes)?))
 }
@@ -355,7 +438,7 @@ fn check_sum(lengths: &[usize], body_bytes: u64) -> Result<()> {
 }
 
 /// Lays out buffers of these lengths. Returns their aligned ranges and their total size in bytes.
-fn lay_out(lengths: &[usize]) -> Result<(Vec<(usize, usize)>, usize)> {
+fn lay_out(lengths: &[usize]) -> Result<(Vec<Extent>, usize)> {
     let mut ranges = Vec::with_capacity(lengths.len());
     let mut end = 0u64;
     for &length in lengths {

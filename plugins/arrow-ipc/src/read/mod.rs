@@ -3,6 +3,7 @@
 mod build;
 pub mod bytes;
 mod deferred;
+mod device_lz4;
 mod dictionaries;
 mod footer_check;
 mod handoff;

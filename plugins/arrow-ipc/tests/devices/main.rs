@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod device_lz4;
 mod dictionaries;
 mod ends_of_input;
 mod fragments;

@@ -1,0 +1,398 @@
+// Decompresses LZ4 frames ("LZ4 Frame Format" and "LZ4 Block Format"). A warp decodes a piece: a
+// block of a frame with independent blocks, or a whole frame with linked blocks.
+//
+// A warp decodes all sequences that begin in the next 32 bytes at once. Each lane parses its byte
+// as if a sequence began there; the lanes that a chain of lengths reaches from lane 0 are right.
+// Each output byte then finds its sequence. It is a literal, a byte before these sequences, or a
+// copy of an earlier byte of the same sequences. Lanes follow such copies by pointer doubling, so
+// no lane waits for a store of another one. Sequences that are too long for this, and the last
+// sequence of a block, are decoded one by one.
+#include "words.cuh"
+
+// The number of compressed bytes that a warp has in shared memory.
+#define LZ4_WINDOW 512
+// The maximum number of output bytes of the sequences that are decoded at once.
+#define LZ4_GROUP 64
+// A source at or after this number is a literal: its position in the window plus this number.
+#define LZ4_LITERAL 0x10000
+// The minimum distance of a long match, so that 128 words can be copied at once: 512 bytes, and up
+// to 3 bytes before the first word.
+#define LZ4_DISTANCE 516
+#define LZ4_MAX_BLOCK (4u << 20)
+#define LZ4_MAX_OFFSET 65535u
+#define LZ4_WRONG 0xffffffffu
+// The size of a piece of a buffer that is not compressed.
+#define LZ4_PLAIN_PIECE 65536u
+
+struct Lz4Scratch {
+  ulonglong2 window[LZ4_WINDOW / 16];
+  // Sequences of a group. The lower word of each has 16 bits each of: the first byte of its output
+  // within the group, the number of its literals, their position in the window, and the offset of
+  // its match. The upper word is 2^16 / offset, rounded up.
+  ulonglong2 sequences[12];
+};
+
+// Loads the bytes from `at` on, which is a multiple of 16. The bytes outside of the range are 0. Not
+// inlined, because it is used in several places.
+static __device__ __noinline__ void lz4_fill_window(Bytes all, const u8* at, Lz4Scratch* scratch) {
+  u32 lane = threadIdx.x % 32;
+  const u8* from = at + lane * 16;
+  ulonglong2 vector = make_ulonglong2(0, 0);
+  if (from >= all.at && from + 16 <= all.at + all.len) {
+    vector = __ldg((const ulonglong2*)from);
+  } else {
+#pragma unroll 1
+    for (u32 i = 0; i < 16; i++) {
+      u64 byte = from + i >= all.at && from + i < all.at + all.len ? __ldg(from + i) : 0;
+      if (i < 8) vector.x |= byte << (8 * i);
+      if (i >= 8) vector.y |= byte << (8 * i - 64);
+    }
+  }
+  __syncwarp();
+  scratch->window[lane] = vector;
+  __syncwarp();
+}
+
+// The bytes of a block. `at` is a multiple of 16; positions are relative to it.
+struct Lz4Input {
+  Bytes all;
+  const u8* at;
+  u32 end;
+  // The position of the first byte in the window.
+  u32 base;
+  Lz4Scratch* scratch;
+  u32 lane;
+
+  __device__ __forceinline__ const u8* window() const { return (const u8*)scratch->window; }
+
+  __device__ __forceinline__ void move_to(u32 p) {
+    base = p & ~15u;
+    lz4_fill_window(all, at + base, scratch);
+  }
+
+  // Ensures that the window has `n` bytes from position `p` on.
+  __device__ __forceinline__ void need(u32 p, u32 n) {
+    if (p - base > LZ4_WINDOW - n) move_to(p);
+  }
+
+  // Adds the bytes that extend a length of 15 or 19. Returns false if the length exceeds `max`.
+  __device__ __forceinline__ bool extend(u32& p, u32& length, u32 max) {
+    while (p < end && length <= max) {
+      need(p, 32);
+      u32 byte = window()[p - base + lane];
+      u32 others = __ballot_sync(WARP, byte != 255);
+      u32 n = others ? __ffs(others) - 1 : 32;
+      length += 255 * n;
+      p += n;
+      if (others == 0) continue;
+      length += __shfl_sync(WARP, byte, n);
+      p++;
+      return true;
+    }
+    return false;
+  }
+};
+
+DEVICE u32 lz4_any_bits(u32 bits) {
+#if !defined(EMULATED) && __CUDA_ARCH__ >= 800
+  return __reduce_or_sync(WARP, bits);
+#else
+#pragma unroll
+  for (u32 step = 16; step > 0; step /= 2) bits |= __shfl_xor_sync(WARP, bits, step);
+  return bits;
+#endif
+}
+
+template <bool IS_OUTPUT, class T>
+DEVICE T lz4_load(const T* at) {
+  return IS_OUTPUT ? load(at) : __ldg(at);
+}
+
+// Copies `n` bytes. The source is the input, or output at least LZ4_DISTANCE bytes before. Not
+// inlined, because long copies are rare.
+template <bool IS_OUTPUT>
+static __device__ __noinline__ void lz4_copy(u8* to, const u8* from, u32 n, u32 lane) {
+  u32 head = n, words = 0;
+  if (n >= 64) {
+    // The loads of words stay within the source, because bytes at both ends are copied one by one.
+    head = 4 + ((0 - (u32)(u64)to) & 3);
+    words = (n - head - 8) / 4;
+  }
+#pragma unroll 1
+  for (u32 i = lane; i < head; i += 32) store(to + i, lz4_load<IS_OUTPUT>(from + i));
+  u32 skew = (u32)(u64)(from + head) & 3;
+  const u32* begin = (const u32*)(from + head - skew);
+#pragma unroll 1
+  for (u32 first = 0; first < words; first += 128) {
+    u32 low[4], high[4];
+#pragma unroll
+    for (u32 k = 0; k < 4; k++) {
+      u32 i = first + k * 32 + lane;
+      low[k] = high[k] = 0;
+      if (i < words) low[k] = lz4_load<IS_OUTPUT>(begin + i);
+      if (i < words && skew != 0) high[k] = lz4_load<IS_OUTPUT>(begin + i + 1);
+    }
+#pragma unroll
+    for (u32 k = 0; k < 4; k++) {
+      u32 i = first + k * 32 + lane;
+      u64 both = (u64)high[k] << 32 | low[k];
+      if (i < words) store((u32*)(to + head) + i, (u32)(both >> (skew * 8)));
+    }
+    if (IS_OUTPUT) __syncwarp();
+  }
+#pragma unroll 1
+  for (u32 i = head + words * 4 + lane; i < n; i += 32) store(to + i, lz4_load<IS_OUTPUT>(from + i));
+}
+
+// Copies a match of `n` bytes.
+static __device__ __noinline__ void lz4_copy_match(u8* to, u32 offset, u32 n, u32 lane) {
+  if (offset < LZ4_DISTANCE) {
+    // Repeats the first bytes of the match until the distance is large enough.
+    u32 distance = offset * ((LZ4_DISTANCE - 1) / offset + 1);
+    u32 first = n < distance - offset ? n : distance - offset;
+    u32 step = 32 % offset, i = lane % offset;
+#pragma unroll 1
+    for (u32 k = lane; k < first; k += 32) {
+      store(to + k, load(to - offset + i));
+      i += step;
+      if (i >= offset) i -= offset;
+    }
+    to += first;
+    n -= first;
+    offset = distance;
+    __syncwarp();
+  }
+  if (n > 0) lz4_copy<true>(to, to - offset, n, lane);
+}
+
+// The source of output byte `x` of a group: a literal, or a byte of the output relative to the
+// beginning of the group.
+DEVICE i32 lz4_source(ulonglong2 sequence, u32 x) {
+  u32 low = (u32)sequence.x, high = (u32)(sequence.x >> 32);
+  u32 i = x - (low & 0xffff), literals = low >> 16, offset = high >> 16;
+  if (i < literals) return (i32)(LZ4_LITERAL + (high & 0xffff) + i);
+  u32 repeats = (i - literals) * (u32)sequence.y >> 16;
+  return (i32)(x - offset - repeats * offset);
+}
+
+DEVICE u8 lz4_output_byte(const Lz4Input& in, const u8* to, i32 source) {
+  return source >= LZ4_LITERAL ? in.window()[source - LZ4_LITERAL] : load(to + source);
+}
+
+// Decodes the sequences that begin at the 32 bytes from position `p` on, as far as they are short
+// enough. Returns the number of bytes written: 0 if the first sequence is too long, and LZ4_WRONG
+// for an error. `before` is the number of bytes of the frame before `to`.
+DEVICE u32 lz4_group(Lz4Input& in, u32& p, u8* to, u32 room, u32 before) {
+  u32 lane = in.lane, up_to = WARP >> (31 - lane);
+  const u8* window = in.window();
+  u32 at = p - in.base, limit = in.end - in.base;
+  u32 token = window[at + lane];
+  u32 literals = token >> 4, length = token & 15, from = at + lane + 1;
+  u32 more = 0;
+  if (literals == 15) more = window[from++];
+  literals += more;
+  // A length of 15 + 255 or more continues in another byte. It is too long in any case.
+  bool is_short = literals <= LZ4_GROUP;
+  u32 next = from + (is_short ? literals : 0);
+  u32 offset = window[next] | (u32)window[next + 1] << 8;
+  next += 2;
+  if (length == 15) length += window[next++];
+  u32 n = literals + length + 4;
+  // After a sequence with a match, there is another sequence.
+  is_short = is_short && n <= LZ4_GROUP && next < limit;
+  if ((__ballot_sync(WARP, is_short) & 1) == 0) return 0;
+  next -= at;
+  // Each round doubles the length of the chains. At most 11 sequences begin in 32 bytes.
+  u32 chain = is_short ? 1u << lane : 0, behind = is_short ? next : 32, sum = is_short ? n : 0;
+#pragma unroll
+  for (u32 round = 0; round < 4; round++) {
+    u32 lane_behind = behind & 31;
+    u32 chain_behind = __shfl_sync(WARP, chain, lane_behind);
+    u32 sum_behind = __shfl_sync(WARP, sum, lane_behind);
+    u32 far_behind = __shfl_sync(WARP, behind, lane_behind);
+    if (behind >= 32) continue;
+    chain |= chain_behind;
+    sum += sum_behind;
+    behind = far_behind;
+  }
+  u32 start = __shfl_sync(WARP, sum, 0) - sum;
+  bool is_begin = (__shfl_sync(WARP, chain, 0) >> lane & 1) != 0 && start + n <= LZ4_GROUP;
+  u32 begins = __ballot_sync(WARP, is_begin);
+  u32 last = 31 - __clz(begins);
+  u32 total = __shfl_sync(WARP, start + n, last);
+  bool is_wrong = is_begin && (offset == 0 || offset > before + start + literals);
+  if (__ballot_sync(WARP, is_wrong) != 0 || total > room) return LZ4_WRONG;
+  u32 mark = is_begin ? 1u << (start & 31) : 0;
+  u32 marks_low = lz4_any_bits(start < 32 ? mark : 0), marks_high = lz4_any_bits(start < 32 ? 0 : mark);
+  if (is_begin) {
+    // A longer offset exceeds every match of a group.
+    u32 inverse = offset < LZ4_GROUP ? (u32)(65536.0f / (float)offset) + 1 : 0;
+    u64 word = (u64)(from | offset << 16) << 32 | (start | literals << 16);
+    in.scratch->sequences[__popc(begins & up_to) - 1] = make_ulonglong2(word, inverse);
+  }
+  __syncwarp();
+  u32 low = __popc(marks_low & up_to) - 1, high = __popc(marks_low) + __popc(marks_high & up_to) - 1;
+  bool has_low = lane < total, has_high = lane + 32 < total;
+  i32 low_from = has_low ? lz4_source(in.scratch->sequences[low], lane) : -1;
+  i32 high_from = has_high ? lz4_source(in.scratch->sequences[high], lane + 32) : -1;
+  while (__ballot_sync(WARP, (u32)low_from < LZ4_GROUP || (u32)high_from < LZ4_GROUP) != 0) {
+    u32 low_lane = (u32)low_from & 31, high_lane = (u32)high_from & 31;
+    i32 low_low = (i32)__shfl_sync(WARP, low_from, low_lane);
+    i32 low_high = (i32)__shfl_sync(WARP, high_from, low_lane);
+    i32 high_low = (i32)__shfl_sync(WARP, low_from, high_lane);
+    i32 high_high = (i32)__shfl_sync(WARP, high_from, high_lane);
+    if ((u32)low_from < LZ4_GROUP) low_from = low_from < 32 ? low_low : low_high;
+    if ((u32)high_from < LZ4_GROUP) high_from = high_from < 32 ? high_low : high_high;
+  }
+  u8 low_byte = has_low ? lz4_output_byte(in, to, low_from) : 0;
+  u8 high_byte = has_high ? lz4_output_byte(in, to, high_from) : 0;
+  if (has_low) store(to + lane, low_byte);
+  if (has_high) store(to + lane + 32, high_byte);
+  p += __shfl_sync(WARP, next, last);
+  // The next sequences read this output, and use the same scratch memory.
+  __syncwarp();
+  return total;
+}
+
+// Decodes a block. Returns the number of bytes written, or LZ4_WRONG. Writes at most `room` bytes.
+// `before` is the number of bytes of the frame before `to` to which matches may refer. Not inlined,
+// so that the variables of the caller are not in registers meanwhile.
+static __device__ __noinline__ u32 lz4_block(Lz4Input in, u32 p, u8* to, u32 room, u32 before) {
+  u32 lane = in.lane, done = 0;
+  in.move_to(p);
+#pragma unroll 1
+  while (p < in.end) {
+    // The last lane's sequence has up to 1 + 1 + 64 + 2 + 1 bytes.
+    in.need(p, 128);
+    u32 n = lz4_group(in, p, to + done, room - done, before + done);
+    if (n == LZ4_WRONG) return LZ4_WRONG;
+    done += n;
+    if (n != 0) continue;
+    u32 token = in.window()[p - in.base];
+    p++;
+    u32 literals = token >> 4, length = (token & 15) + 4;
+    if (literals == 15 && !in.extend(p, literals, room)) return LZ4_WRONG;
+    if (literals > in.end - p || literals > room - done) return LZ4_WRONG;
+    lz4_copy<false>(to + done, in.at + p, literals, lane);
+    p += literals;
+    done += literals;
+    if (p == in.end) return done;
+    if (in.end - p < 2) return LZ4_WRONG;
+    in.need(p, 2);
+    u32 offset = in.window()[p - in.base] | (u32)in.window()[p - in.base + 1] << 8;
+    p += 2;
+    if (length == 19 && !in.extend(p, length, room)) return LZ4_WRONG;
+    if (offset == 0 || offset > before + done || length > room - done) return LZ4_WRONG;
+    __syncwarp();
+    lz4_copy_match(to + done, offset, length, lane);
+    done += length;
+    __syncwarp();
+  }
+  return LZ4_WRONG;
+}
+
+// The 32 bits from byte `i` on, which need not be aligned; 0 outside of the range.
+DEVICE u32 lz4_header(Bytes from, u64 i) {
+  if (from.len < 4 || i > from.len - 4) return 0;
+  u32 word = 0;
+#pragma unroll
+  for (u32 k = 0; k < 4; k++) word |= (u32)__ldg(from.at + i + k) << (8 * k);
+  return word;
+}
+
+// Whether the bytes from the end mark of a frame on are the mark and less than 64 bytes of zeros.
+DEVICE bool lz4_is_end(Bytes from, u64 i, u32 lane) {
+  if (i > from.len || from.len - i < 4 || from.len - i >= 68) return false;
+  bool is_zero = true;
+  for (u64 k = i + lane; k < from.len; k += 32) is_zero = is_zero && __ldg(from.at + k) == 0;
+  return __ballot_sync(WARP, !is_zero) == 0;
+}
+
+// Decodes the block whose header is at byte `i` of a frame, and moves `i` behind it. Returns the
+// number of bytes written, or LZ4_WRONG.
+DEVICE u32 lz4_framed_block(Bytes from, u64& i, u8* to, u32 max, u64 before, Lz4Scratch* scratch, u32 lane) {
+  u32 header = lz4_header(from, i), size = header & 0x7fffffffu;
+  if (header == 0 || size > from.len - i - 4) return LZ4_WRONG;
+  i += 4;
+  const u8* begin = from.at + i;
+  i += size;
+  if ((header >> 31) != 0) {
+    if (size > max) return LZ4_WRONG;
+    lz4_copy<false>(to, begin, size, lane);
+    __syncwarp();
+    return size;
+  }
+  if (size > LZ4_MAX_BLOCK) return LZ4_WRONG;
+  u32 skew = (u32)(u64)begin & 15;
+  Lz4Input in = {from, begin - skew, skew + size, 0, scratch, lane};
+  return lz4_block(in, skew, to, max, (u32)min64(before, LZ4_MAX_OFFSET));
+}
+
+// The words of a buffer in the list of buffers: the number of pieces before it, the range of its
+// frame's blocks, or of its content if it is not compressed, the range of its output, and the
+// maximum size of a block. This is 0 if the buffer is not compressed, and its highest bit is set
+// if the blocks are linked.
+enum { LZ4_PIECES, LZ4_BEGIN, LZ4_END, LZ4_TO, LZ4_BYTES, LZ4_BLOCK, LZ4_WORDS };
+#define LZ4_LINKED (1ull << 63)
+
+// Decodes a piece of a buffer. Returns whether it is right.
+DEVICE bool lz4_piece(Bytes buffer, u64 piece, Bytes from, Target to, Lz4Scratch* scratch, u32 lane) {
+  u64 begin = word_at<u64>(buffer, LZ4_BEGIN), end = word_at<u64>(buffer, LZ4_END);
+  u64 first = word_at<u64>(buffer, LZ4_TO), bytes = word_at<u64>(buffer, LZ4_BYTES);
+  u64 block = word_at<u64>(buffer, LZ4_BLOCK);
+  if (begin > end || end > from.len || first > to.len || bytes > to.len - first) return false;
+  u8* target = to.at + first;
+  // The loads of a window stay within the bytes of the frame.
+  Bytes frame = {from.at + begin, end - begin};
+  u64 size = block == 0 ? LZ4_PLAIN_PIECE : block & ~LZ4_LINKED, i = 0, done = 0;
+  bool is_linked = (block & LZ4_LINKED) != 0;
+  if (size == 0 || size > LZ4_MAX_BLOCK || piece > bytes / size) return false;
+  u64 stop = is_linked ? bytes : min64(bytes, (piece + 1) * size);
+  done = piece * size;
+  if (block == 0) {
+    if (stop > frame.len) return false;
+    lz4_copy<false>(target + done, frame.at + done, (u32)(stop - done), lane);
+    return true;
+  }
+#pragma unroll 1
+  for (u64 k = 0; k < piece; k++) {
+    u32 header = lz4_header(frame, i);
+    if (header == 0) return false;
+    i += 4 + (u64)(header & 0x7fffffffu);
+  }
+  u64 before = 0;
+#pragma unroll 1
+  while (done < stop) {
+    u32 n = lz4_framed_block(frame, i, target + done, (u32)min64(stop - done, size), before, scratch, lane);
+    if (n == LZ4_WRONG || (!is_linked && n != stop - done)) return false;
+    done += n;
+    before += n;
+  }
+  return stop < bytes || lz4_is_end(frame, i, lane);
+}
+
+KERNEL_BLOCKS(crossdock_decompress_lz4, 4) {
+  PARAMS(FROM, BUFFERS, PIECES, TO, CELL);
+  FIND_JOB;
+  __shared__ Lz4Scratch scratch[THREADS / 32];
+  Bytes from = job.read(FROM), buffers = job.read(BUFFERS);
+  Target to = job.write(TO);
+  u32 lane = threadIdx.x % 32;
+  u64 n = buffers.len / (8 * LZ4_WORDS), pieces = job.value(PIECES), wrong = NONE;
+#pragma unroll 1
+  for (u64 piece = job.thread / 32; piece < pieces && n > 0; piece += job.threads / 32) {
+    // Finds the last buffer that begins at or before this piece.
+    u64 low = 0, high = n;
+    while (high - low > 1) {
+      u64 middle = (low + high) / 2;
+      if (word_at<u64>(buffers, middle * LZ4_WORDS + LZ4_PIECES) <= piece) low = middle;
+      else high = middle;
+    }
+    Bytes buffer = {buffers.at + low * 8 * LZ4_WORDS, 8 * LZ4_WORDS};
+    u64 before = word_at<u64>(buffer, LZ4_PIECES);
+    bool is_right = piece >= before && lz4_piece(buffer, piece - before, from, to, &scratch[threadIdx.x / 32], lane);
+    if (!is_right) wrong = min64(wrong, low);
+    __syncwarp();
+  }
+  report(job.write(CELL), wrong);
+}

@@ -1,0 +1,151 @@
+//! The reference of LZ4 frames. The test makes sequences and their content together.
+
+use crossdock_kernels::{Checks, Lz4Buffers, Lz4Content};
+
+use super::Case;
+
+/// A buffer as it is stored, and its content.
+struct Stored {
+    bytes: Vec<u8>,
+    content: Vec<u8>,
+    kind: Lz4Content,
+}
+
+fn write_length(to: &mut Vec<u8>, n: usize) {
+    if let Some(rest) = n.checked_sub(15) {
+        to.extend(std::iter::repeat_n(255, rest / 255));
+        to.push((rest % 255) as u8);
+    }
+}
+
+/// A number that is usually small.
+fn skewed(case: &Case<'_>, max: usize) -> usize {
+    let limit = [4, 16, 40, 300, 3000][case.below(5)];
+    case.below(limit.min(max) + 1)
+}
+
+/// Appends a block with `n` bytes of content. Matches refer to bytes of `content` from `floor` on.
+fn block(case: &Case<'_>, to: &mut Vec<u8>, content: &mut Vec<u8>, n: usize, floor: usize) {
+    let end = content.len() + n;
+    loop {
+        let n_literals = skewed(case, end - content.len());
+        let literals = case.bytes(n_literals);
+        let known = content.len() + literals.len() - floor;
+        let rest = end - content.len() - literals.len();
+        if known == 0 || rest < 4 || case.below(400) == 0 {
+            // The last sequence has only literals.
+            let literals = case.bytes(end - content.len());
+            to.push((literals.len().min(15) << 4) as u8);
+            write_length(to, literals.len());
+            to.extend(&literals);
+            content.extend(literals);
+            return;
+        }
+        let length = 4 + skewed(case, rest - 4);
+        let offset = 1 + skewed(case, known.min(65535) - 1);
+        let offset = if case.below(8) == 0 { 1 + case.below(known.min(65535)) } else { offset };
+        to.push((literals.len().min(15) << 4 | (length - 4).min(15)) as u8);
+        write_length(to, literals.len());
+        to.extend(&literals);
+        to.extend((offset as u16).to_le_bytes());
+        write_length(to, length - 4);
+        content.extend(literals);
+        for _ in 0..length {
+            content.push(content[content.len() - offset]);
+        }
+    }
+}
+
+fn buffer(case: &Case<'_>, n: usize) -> Stored {
+    let (mut bytes, mut content) = (Vec::new(), Vec::new());
+    if case.below(6) == 0 {
+        let content = case.bytes(n);
+        return Stored { bytes: content.clone(), content, kind: Lz4Content::Plain };
+    }
+    let (block_bytes, are_linked) = ([100, 3000, 65536][case.below(3)], case.below(2) == 0);
+    while content.len() < n {
+        // Linked blocks may be shorter.
+        let shorter = if are_linked { case.below(20) } else { 0 };
+        let n = (n - content.len()).min(block_bytes - shorter);
+        let header = bytes.len();
+        bytes.extend([0; 4]);
+        let mut flag = 0;
+        if case.below(5) == 0 {
+            let plain = case.bytes(n);
+            flag = 1 << 31;
+            bytes.extend(&plain);
+            content.extend(plain);
+        } else {
+            let floor = if are_linked { 0 } else { content.len() };
+            block(case, &mut bytes, &mut content, n, floor);
+        }
+        let stored = (bytes.len() - header - 4) as u32 | flag;
+        bytes[header..header + 4].copy_from_slice(&stored.to_le_bytes());
+    }
+    bytes.extend(vec![0; 4 + case.below(3) * 5]);
+    Stored { bytes, content, kind: Lz4Content::Blocks { block_bytes, are_linked } }
+}
+
+pub fn decompress(case: &Case<'_>) {
+    let buffers: Vec<Stored> = (0..3)
+        .map(|i| buffer(case, if i == 1 { case.n } else { 1 + case.below(case.n.min(5000) + 1) }))
+        .filter(|stored| !stored.content.is_empty())
+        .collect();
+    let (mut all, mut expected, mut ranges) = (case.bytes(5), vec![0x77; 3], Vec::new());
+    for stored in &buffers {
+        let (from, to) = (all.len(), expected.len());
+        all.extend(&stored.bytes);
+        expected.extend(&stored.content);
+        ranges.push((from..all.len(), to..expected.len()));
+        let gap = case.below(9);
+        all.extend(case.bytes(gap));
+        expected.extend(vec![0x77; gap]);
+    }
+    // A list in which the bytes of one buffer end too early.
+    let list = |wrong: Option<usize>| {
+        let mut list = Lz4Buffers::new();
+        for (i, (stored, (from, to))) in buffers.iter().zip(&ranges).enumerate() {
+            let end = if wrong == Some(i) { from.end - 13.min(from.len()) } else { from.end };
+            list.push(from.start..end, to.clone(), stored.kind);
+        }
+        list
+    };
+    let run = |from: &[u8], list: &Lz4Buffers| {
+        let (from, words) = (case.buffer(from), case.buffer(list.words()));
+        let mut to = case.target(expected.len());
+        let range = to.at..to.at + to.bytes;
+        let mut checks = Checks::new();
+        let cell = checks.decompress_lz4(&from, &words, list.n_pieces(), &mut to.buffer, range).unwrap();
+        let wrong = checks.run(case.s).unwrap().first_wrong(cell);
+        (to, wrong)
+    };
+    let right = list(None);
+    assert_eq!(right.bytes(), buffers.iter().map(|stored| stored.content.len()).sum::<usize>());
+    let (to, wrong) = run(&all, &right);
+    assert_eq!(wrong, None, "n {}", case.n);
+    case.expect(to, &expected, "decompressed");
+    let i = case.below(buffers.len());
+    let (_, wrong) = run(&all, &list(Some(i)));
+    assert_eq!(wrong, Some(i as u64), "n {}: {:?}", case.n, buffers[i].kind);
+    // The kernel stays within its ranges, whatever they contain. `case.target` has a margin.
+    let mut damaged = all.clone();
+    for _ in 0..1 + case.below(20) {
+        let at = case.below(damaged.len());
+        damaged[at] = case.word() as u8;
+    }
+    for bytes in [case.bytes(all.len()), damaged] {
+        let (to, _) = run(&bytes, &right);
+        let written = to.buffer.freeze(case.s).unwrap().host_view(case.s).unwrap().to_vec();
+        assert!(written[..to.at].iter().chain(&written[to.at + to.bytes..]).all(|byte| *byte == 0x77));
+    }
+    let mut wild = Lz4Buffers::new();
+    for _ in 0..3 {
+        let range = || {
+            let begin = case.below(all.len() * 2);
+            begin..begin + 1 + case.below(all.len())
+        };
+        let block = Lz4Content::Blocks { block_bytes: 1 + case.below(5000), are_linked: case.below(2) == 0 };
+        wild.push(range(), range(), block);
+    }
+    run(&all, &wild);
+}

@@ -1,0 +1,178 @@
+//! Decompresses a body with LZ4 on the device that its buffers are for.
+//!
+//! The body is copied to the device as it is stored. A warp decompresses an independent block of a
+//! frame, or a frame with linked blocks. The device is faster than the host only if it can
+//! decompress many of them at the same time; otherwise, the host decompresses the body. It also
+//! does so if the device finds an error, and then reports the error of its own library.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crossdock_kernels::{Checks, Lz4Buffers, Lz4Content, StartedChecks};
+use crossdock_memory::{Buffer, BufferMut, LoadRange, Memory, Result, Stream};
+use crossdock_plugin_api::{Error, TaskGroup};
+
+use super::bytes::Bytes;
+use super::loading::{Loading, Transport};
+use crate::codec::lz4::FrameHeader;
+use crate::codec::{PREFIX_BYTES, StoredBuffer};
+
+/// Minimum size of an uncompressed body. The host decompresses a smaller one in less time than a
+/// launch takes.
+const MIN_BODY_BYTES: usize = 1 << 20;
+
+/// Minimum size of a body in relation to its longest part that one warp decompresses. A warp writes
+/// 40 to 60 MB/s on an H200, and a thread of the host about 1,500 MB/s.
+const MIN_PARTS: usize = 32;
+
+/// A buffer of a compressed body.
+pub struct CompressedBuffer {
+    /// Its offset and length in the copied body, including the prefix.
+    pub from: (usize, usize),
+    /// Its offset and length in the output.
+    pub to: (usize, usize),
+    pub stored: StoredBuffer,
+    /// The header of its frame; `None` if a device cannot decompress it.
+    pub header: Option<FrameHeader>,
+}
+
+/// Lists the buffers for the device. Returns `None` if the host should decompress them.
+pub fn list(buffers: &[CompressedBuffer]) -> Option<Lz4Buffers> {
+    let mut list = Lz4Buffers::new();
+    for buffer in buffers {
+        let ((from, stored), (to, bytes)) = (buffer.from, buffer.to);
+        let (header_bytes, content) = match buffer.stored {
+            StoredBuffer::Plain(0) | StoredBuffer::Frame(0) => continue,
+            StoredBuffer::Plain(_) => (0, Lz4Content::Plain),
+            StoredBuffer::Frame(_) => {
+                let FrameHeader { bytes, block_bytes, are_linked } = buffer.header?;
+                (bytes, Lz4Content::Blocks { block_bytes, are_linked })
+            }
+        };
+        list.push(from + PREFIX_BYTES + header_bytes..from + stored, to..to + bytes, content);
+    }
+    let has_parts = list.bytes() / MIN_PARTS >= list.longest_piece();
+    (has_parts && list.bytes() >= MIN_BODY_BYTES).then_some(list)
+}
+
+/// A body that is being decompressed on a device.
+pub struct Decompression {
+    task: TaskGroup,
+    started: Arc<Mutex<Option<Started>>>,
+    bytes: usize,
+    /// Begins to decompress the body on the host.
+    on_host: Box<dyn FnOnce() -> Result<Loading> + Send>,
+}
+
+struct Started {
+    checks: StartedChecks,
+    cell: usize,
+    output: Buffer,
+}
+
+impl Decompression {
+    /// Begins to copy `loads` of the body to a block of `stored_bytes` bytes on the device, and to
+    /// decompress them to `bytes` bytes.
+    pub fn start(
+        transport: &Transport<'_>,
+        body: Bytes,
+        loads: Vec<LoadRange>,
+        stored_bytes: usize,
+        list: Lz4Buffers,
+        bytes: usize,
+        on_host: impl FnOnce() -> Result<Loading> + Send + 'static,
+    ) -> Result<Self> {
+        let Transport { memory, stream, loader, tasks, cancel } = *transport;
+        let mut block = memory.alloc(stream, stored_bytes)?;
+        let started = Arc::new(Mutex::new(None));
+        let result = started.clone();
+        let (memory, stream, loader, cancel) =
+            (memory.clone(), stream.clone(), loader.clone(), cancel.clone());
+        let task = tasks.start([move || {
+            body.load(&loader, &cancel, &mut block, &loads, &stream)?;
+            let started = launch(&memory, block, &list, bytes, &stream)?;
+            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
+            Ok(())
+        }])?;
+        Ok(Self { task, started, bytes: stored_bytes + bytes, on_host: Box::new(on_host) })
+    }
+
+    /// Number of bytes that are allocated on the device.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Waits for the result. If the device could not decompress the body, returns the same body,
+    /// which the host is decompressing.
+    pub fn finish(self, check: impl Fn() -> Result<()>) -> Result<std::result::Result<Buffer, Loading>> {
+        self.task.wait(check)?;
+        let started = self.started.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Started { checks, cell, output } =
+            started.ok_or_else(|| Error::internal("the task that decompresses a body has no result"))?;
+        match checks.finish()?.first_wrong(cell) {
+            None => Ok(Ok(output)),
+            Some(_) => (self.on_host)().map(Err),
+        }
+    }
+}
+
+/// Launches the decompression on a stream of its own, so that it overlaps with the copies and the
+/// decompressions of other bodies.
+fn launch(
+    memory: &Memory,
+    block: BufferMut,
+    list: &Lz4Buffers,
+    bytes: usize,
+    copies: &Stream,
+) -> Result<Started> {
+    let block = block.freeze(copies)?;
+    let stream = &memory.create_stream(copies.device())?;
+    let words = memory.alloc_with(stream, list.words().len(), |to| {
+        to.copy_from_slice(list.words());
+        Ok(())
+    })?;
+    let words = words.freeze(stream)?;
+    let mut output = memory.alloc(stream, bytes)?;
+    // The bytes between the buffers.
+    stream.fill(&mut output, 0, bytes, 0)?;
+    let mut checks = Checks::new();
+    let cell = checks.decompress_lz4(&block, &words, list.n_pieces(), &mut output, 0..bytes)?;
+    Ok(Started { checks: checks.start(stream)?, cell, output: output.freeze(stream)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCKS: FrameHeader = FrameHeader { bytes: 7, block_bytes: 65536, are_linked: false };
+
+    fn frame(bytes: usize, header: Option<FrameHeader>) -> CompressedBuffer {
+        CompressedBuffer { from: (64, 1000), to: (0, bytes), stored: StoredBuffer::Frame(bytes), header }
+    }
+
+    #[test]
+    fn device_decompresses_only_bodies_with_many_parts() {
+        let linked = FrameHeader { are_linked: true, ..BLOCKS };
+        let is_for_device = |buffers: &[CompressedBuffer]| list(buffers).is_some();
+        assert!(is_for_device(&[frame(32 * 65536, Some(BLOCKS))]));
+        assert!(!is_for_device(&[frame(31 * 65536, Some(BLOCKS))]));
+        // A frame with linked blocks is one part.
+        assert!(!is_for_device(&[frame(100 << 20, Some(linked))]));
+        let many = |n: usize, bytes: usize| (0..n).map(|_| frame(bytes, Some(linked))).collect::<Vec<_>>();
+        assert!(is_for_device(&many(32, 200_000)));
+        assert!(!is_for_device(&many(31, 200_000)));
+        // A small body.
+        assert!(!is_for_device(&many(1000, 1000)));
+        assert!(is_for_device(&many(1100, 1000)));
+        let large = FrameHeader { block_bytes: 4 << 20, ..BLOCKS };
+        assert!(!is_for_device(&[frame(100 << 20, Some(large))]));
+        // A frame that only the host decompresses.
+        let mut buffers = many(40, 200_000);
+        buffers.push(frame(1, None));
+        assert!(!is_for_device(&buffers));
+        let plain =
+            CompressedBuffer { from: (0, 10), to: (0, 2), stored: StoredBuffer::Plain(2), header: None };
+        buffers.pop();
+        buffers.push(plain);
+        assert_eq!(list(&buffers).map(|list| list.n_pieces()), Some(41));
+    }
+}
