@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crossdock_kernels::{Checks, Lz4Buffers, Lz4Content, StartedChecks};
 use crossdock_memory::{Buffer, BufferMut, LoadRange, Memory, Result, Stream};
-use crossdock_plugin_api::{Error, TaskGroup};
+use crossdock_plugin_api::{Code, TaskGroup};
 
 use super::bytes::Bytes;
 use super::loading::{Loading, Transport};
@@ -57,6 +57,7 @@ pub fn list(buffers: &[CompressedBuffer]) -> Option<Lz4Buffers> {
 /// A body that is being decompressed on a device.
 pub struct Decompression {
     task: TaskGroup,
+    /// `None` after the task if the host lacks the kernel, because it is older.
     started: Arc<Mutex<Option<Started>>>,
     bytes: usize,
     /// Begins to decompress the body on the host.
@@ -89,7 +90,10 @@ impl Decompression {
             (memory.clone(), stream.clone(), loader.clone(), cancel.clone());
         let task = tasks.start([move || {
             body.load(&loader, &cancel, &mut block, &loads, &stream)?;
-            let started = launch(&memory, block, &list, bytes, &stream)?;
+            let started = match launch(&memory, block, &list, bytes, &stream) {
+                Err(e) if e.code() == Code::VERSION => return Ok(()),
+                started => started?,
+            };
             *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
             Ok(())
         }])?;
@@ -106,12 +110,12 @@ impl Decompression {
     pub fn finish(self, check: impl Fn() -> Result<()>) -> Result<std::result::Result<Buffer, Loading>> {
         self.task.wait(check)?;
         let started = self.started.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Started { checks, cell, output } =
-            started.ok_or_else(|| Error::internal("the task that decompresses a body has no result"))?;
-        match checks.finish()?.first_wrong(cell) {
-            None => Ok(Ok(output)),
-            Some(_) => (self.on_host)().map(Err),
+        if let Some(Started { checks, cell, output }) = started
+            && checks.finish()?.first_wrong(cell).is_none()
+        {
+            return Ok(Ok(output));
         }
+        (self.on_host)().map(Err)
     }
 }
 
