@@ -157,6 +157,19 @@ def test_files_are_read_to_and_written_from_the_device(cuda_session, tmp_path, c
     assert pa.ipc.open_file(tmp_path / "out.arrow").read_all().equals(pa.Table.from_batches([mixed()] * 2))
 
 
+def test_device_decompresses_linked_blocks_of_pyarrow(cuda_session, tmp_path):
+    """The blocks of a buffer are linked, so the device decompresses such a file only if it has many buffers."""
+    rows = 40_000
+    columns = {f"c{i}": pa.array([(k * k + i) % (i + 3) for k in range(rows)], pa.int64()) for i in range(40)}
+    table = pa.table(columns | {"text": [f"text {k % 100}" for k in range(rows)]})
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_file(tmp_path / "in.arrow", table.schema, options=options) as writer:
+        writer.write_table(table)
+    assert cuda_session.read(tmp_path / "in.arrow").to_pyarrow().equals(table)
+    part = cuda_session.read(tmp_path / "in.arrow", columns=["c7", "text"])
+    assert part.to_pyarrow().equals(table.select(["c7", "text"]))
+
+
 def test_repr_copies_only_shown_rows(cuda_session):
     table = upload(cuda_session, *make("views"))
     assert "on cuda:0" in repr(table) and "on cuda:0" in table._repr_html_() and "on cuda:0" in repr(table[0])
