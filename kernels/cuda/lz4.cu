@@ -1,5 +1,4 @@
-// Decompresses LZ4 frames ("LZ4 Frame Format" and "LZ4 Block Format"). A warp decodes a piece: a
-// block of a frame with independent blocks, or a whole frame with linked blocks.
+// Decompresses LZ4 frames ("LZ4 Frame Format" and "LZ4 Block Format"). A warp decodes a block.
 //
 // A warp decodes all sequences that begin in the next 32 bytes at once. Each lane parses its byte
 // as if a sequence began there; the lanes that a chain of lengths reaches from lane 0 are right.
@@ -7,6 +6,11 @@
 // copy of an earlier byte of the same sequences. Lanes follow such copies by pointer doubling, so
 // no lane waits for a store of another one. Sequences that are too long for this, and the last
 // sequence of a block, are decoded one by one.
+//
+// If the blocks of a frame are linked, matches also refer to the block before, which another warp
+// may be decoding. For a byte whose source is there, a warp stores how far before its block the
+// source is. Copies of the byte within the block get the same number. crossdock_resolve_lz4 then
+// fills in these bytes, one block of a frame after the other.
 #include "words.cuh"
 
 // The number of compressed bytes that a warp has in shared memory.
@@ -16,8 +20,8 @@
 // A source at or after this number is a literal: its position in the window plus this number.
 #define LZ4_LITERAL 0x10000
 // The minimum distance of a long match, so that 128 words can be copied at once: 512 bytes, and up
-// to 3 bytes before the first word.
-#define LZ4_DISTANCE 516
+// to 7 bytes before the first word.
+#define LZ4_DISTANCE 520
 #define LZ4_MAX_BLOCK (4u << 20)
 #define LZ4_MAX_OFFSET 65535u
 #define LZ4_WRONG 0xffffffffu
@@ -32,10 +36,17 @@ struct Lz4Scratch {
   ulonglong2 sequences[12];
 };
 
+// Not a parameter, so that the compiler knows in all functions that it is in shared memory.
+__shared__ Lz4Scratch lz4_scratch[THREADS / 32];
+
+DEVICE Lz4Scratch& lz4_own_scratch() { return lz4_scratch[threadIdx.x / 32]; }
+
+DEVICE u32 lz4_lane() { return threadIdx.x % 32; }
+
 // Loads the bytes from `at` on, which is a multiple of 16. The bytes outside of the range are 0. Not
 // inlined, because it is used in several places.
-static __device__ __noinline__ void lz4_fill_window(Bytes all, const u8* at, Lz4Scratch* scratch) {
-  u32 lane = threadIdx.x % 32;
+static __device__ __noinline__ void lz4_fill_window(Bytes all, const u8* at) {
+  u32 lane = lz4_lane();
   const u8* from = at + lane * 16;
   ulonglong2 vector = make_ulonglong2(0, 0);
   if (from >= all.at && from + 16 <= all.at + all.len) {
@@ -49,7 +60,7 @@ static __device__ __noinline__ void lz4_fill_window(Bytes all, const u8* at, Lz4
     }
   }
   __syncwarp();
-  scratch->window[lane] = vector;
+  lz4_own_scratch().window[lane] = vector;
   __syncwarp();
 }
 
@@ -60,14 +71,12 @@ struct Lz4Input {
   u32 end;
   // The position of the first byte in the window.
   u32 base;
-  Lz4Scratch* scratch;
-  u32 lane;
 
-  __device__ __forceinline__ const u8* window() const { return (const u8*)scratch->window; }
+  __device__ __forceinline__ const u8* window() const { return (const u8*)lz4_own_scratch().window; }
 
   __device__ __forceinline__ void move_to(u32 p) {
     base = p & ~15u;
-    lz4_fill_window(all, at + base, scratch);
+    lz4_fill_window(all, at + base);
   }
 
   // Ensures that the window has `n` bytes from position `p` on.
@@ -79,7 +88,7 @@ struct Lz4Input {
   __device__ __forceinline__ bool extend(u32& p, u32& length, u32 max) {
     while (p < end && length <= max) {
       need(p, 32);
-      u32 byte = window()[p - base + lane];
+      u32 byte = window()[p - base + lz4_lane()];
       u32 others = __ballot_sync(WARP, byte != 255);
       u32 n = others ? __ffs(others) - 1 : 32;
       length += 255 * n;
@@ -111,7 +120,8 @@ DEVICE T lz4_load(const T* at) {
 // Copies `n` bytes. The source is the input, or output at least LZ4_DISTANCE bytes before. Not
 // inlined, because long copies are rare.
 template <bool IS_OUTPUT>
-static __device__ __noinline__ void lz4_copy(u8* to, const u8* from, u32 n, u32 lane) {
+static __device__ __noinline__ void lz4_copy(u8* to, const u8* from, u32 n) {
+  u32 lane = lz4_lane();
   u32 head = n, words = 0;
   if (n >= 64) {
     // The loads of words stay within the source, because bytes at both ends are copied one by one.
@@ -144,25 +154,61 @@ static __device__ __noinline__ void lz4_copy(u8* to, const u8* from, u32 n, u32 
   for (u32 i = head + words * 4 + lane; i < n; i += 32) store(to + i, lz4_load<IS_OUTPUT>(from + i));
 }
 
-// Copies a match of `n` bytes.
-static __device__ __noinline__ void lz4_copy_match(u8* to, u32 offset, u32 n, u32 lane) {
-  if (offset < LZ4_DISTANCE) {
-    // Repeats the first bytes of the match until the distance is large enough.
-    u32 distance = offset * ((LZ4_DISTANCE - 1) / offset + 1);
-    u32 first = n < distance - offset ? n : distance - offset;
-    u32 step = 32 % offset, i = lane % offset;
-#pragma unroll 1
-    for (u32 k = lane; k < first; k += 32) {
-      store(to + k, load(to - offset + i));
-      i += step;
-      if (i >= offset) i -= offset;
-    }
-    to += first;
-    n -= first;
-    offset = distance;
-    __syncwarp();
+// The output of a block. If the blocks are linked, `outside` has a number for each byte: how far
+// before the block its source is, or 0. The numbers are 0 initially.
+struct Lz4Output {
+  u8* block;
+  u16* outside;
+  // The number of bytes written, and of bytes that may be written.
+  u32 done;
+  u32 room;
+  // The number of bytes before the block to which matches may refer.
+  u32 before;
+};
+
+// A byte, and its number in `outside`.
+struct Lz4Byte {
+  u8 value;
+  u16 outside;
+};
+
+// The byte at position `i` relative to the block.
+template <bool IS_LINKED>
+DEVICE Lz4Byte lz4_earlier_byte(const Lz4Output& out, i32 i) {
+  Lz4Byte byte = {0, 0};
+  if (IS_LINKED && i < 0) {
+    byte.outside = (u16)-i;
+    return byte;
   }
-  if (n > 0) lz4_copy<true>(to, to - offset, n, lane);
+  byte.value = load(out.block + i);
+  if (IS_LINKED) byte.outside = load(out.outside + i);
+  return byte;
+}
+
+template <bool IS_LINKED>
+DEVICE void lz4_put(const Lz4Output& out, u32 i, Lz4Byte byte) {
+  store(out.block + i, byte.value);
+  if (IS_LINKED && byte.outside != 0) store(out.outside + i, byte.outside);
+}
+
+// Copies a match of `n` bytes. Not inlined, because long matches are rare.
+template <bool IS_LINKED>
+static __device__ __noinline__ void lz4_copy_match(Lz4Output out, u32 offset, u32 n) {
+  u32 lane = lz4_lane();
+  // Repeats the bytes before the match: all of it if the blocks are linked, otherwise until the
+  // distance is large enough for whole words.
+  u32 distance = offset * ((LZ4_DISTANCE - 1) / offset + 1), first = n;
+  if (!IS_LINKED) first = n < distance - offset ? n : distance - offset;
+  u32 step = 32 % offset, i = lane % offset;
+#pragma unroll 1
+  for (u32 k = lane; k < first; k += 32) {
+    lz4_put<IS_LINKED>(out, out.done + k, lz4_earlier_byte<IS_LINKED>(out, (i32)(out.done - offset + i)));
+    i += step;
+    if (i >= offset) i -= offset;
+  }
+  __syncwarp();
+  u8* to = out.block + out.done + first;
+  if (n > first) lz4_copy<true>(to, to - distance, n - first);
 }
 
 // The source of output byte `x` of a group: a literal, or a byte of the output relative to the
@@ -175,15 +221,22 @@ DEVICE i32 lz4_source(ulonglong2 sequence, u32 x) {
   return (i32)(x - offset - repeats * offset);
 }
 
-DEVICE u8 lz4_output_byte(const Lz4Input& in, const u8* to, i32 source) {
-  return source >= LZ4_LITERAL ? in.window()[source - LZ4_LITERAL] : load(to + source);
+// The byte of a group with this source.
+template <bool IS_LINKED>
+DEVICE Lz4Byte lz4_byte(const Lz4Input& in, const Lz4Output& out, i32 source) {
+  Lz4Byte literal = {0, 0};
+  if (source < LZ4_LITERAL) return lz4_earlier_byte<IS_LINKED>(out, (i32)out.done + source);
+  literal.value = in.window()[source - LZ4_LITERAL];
+  return literal;
 }
 
 // Decodes the sequences that begin at the 32 bytes from position `p` on, as far as they are short
 // enough. Returns the number of bytes written: 0 if the first sequence is too long, and LZ4_WRONG
-// for an error. `before` is the number of bytes of the frame before `to`.
-DEVICE u32 lz4_group(Lz4Input& in, u32& p, u8* to, u32 room, u32 before) {
-  u32 lane = in.lane, up_to = WARP >> (31 - lane);
+// for an error.
+template <bool IS_LINKED>
+DEVICE u32 lz4_group(Lz4Input& in, u32& p, const Lz4Output& out) {
+  u32 lane = lz4_lane(), up_to = WARP >> (31 - lane);
+  Lz4Scratch& scratch = lz4_own_scratch();
   const u8* window = in.window();
   u32 at = p - in.base, limit = in.end - in.base;
   u32 token = window[at + lane];
@@ -220,21 +273,21 @@ DEVICE u32 lz4_group(Lz4Input& in, u32& p, u8* to, u32 room, u32 before) {
   u32 begins = __ballot_sync(WARP, is_begin);
   u32 last = 31 - __clz(begins);
   u32 total = __shfl_sync(WARP, start + n, last);
-  bool is_wrong = is_begin && (offset == 0 || offset > before + start + literals);
-  if (__ballot_sync(WARP, is_wrong) != 0 || total > room) return LZ4_WRONG;
+  bool is_wrong = is_begin && (offset == 0 || offset > out.before + out.done + start + literals);
+  if (__ballot_sync(WARP, is_wrong) != 0 || total > out.room - out.done) return LZ4_WRONG;
   u32 mark = is_begin ? 1u << (start & 31) : 0;
   u32 marks_low = lz4_any_bits(start < 32 ? mark : 0), marks_high = lz4_any_bits(start < 32 ? 0 : mark);
   if (is_begin) {
     // A longer offset exceeds every match of a group.
     u32 inverse = offset < LZ4_GROUP ? (u32)(65536.0f / (float)offset) + 1 : 0;
     u64 word = (u64)(from | offset << 16) << 32 | (start | literals << 16);
-    in.scratch->sequences[__popc(begins & up_to) - 1] = make_ulonglong2(word, inverse);
+    scratch.sequences[__popc(begins & up_to) - 1] = make_ulonglong2(word, inverse);
   }
   __syncwarp();
   u32 low = __popc(marks_low & up_to) - 1, high = __popc(marks_low) + __popc(marks_high & up_to) - 1;
   bool has_low = lane < total, has_high = lane + 32 < total;
-  i32 low_from = has_low ? lz4_source(in.scratch->sequences[low], lane) : -1;
-  i32 high_from = has_high ? lz4_source(in.scratch->sequences[high], lane + 32) : -1;
+  i32 low_from = has_low ? lz4_source(scratch.sequences[low], lane) : -1;
+  i32 high_from = has_high ? lz4_source(scratch.sequences[high], lane + 32) : -1;
   while (__ballot_sync(WARP, (u32)low_from < LZ4_GROUP || (u32)high_from < LZ4_GROUP) != 0) {
     u32 low_lane = (u32)low_from & 31, high_lane = (u32)high_from & 31;
     i32 low_low = (i32)__shfl_sync(WARP, low_from, low_lane);
@@ -244,48 +297,48 @@ DEVICE u32 lz4_group(Lz4Input& in, u32& p, u8* to, u32 room, u32 before) {
     if ((u32)low_from < LZ4_GROUP) low_from = low_from < 32 ? low_low : low_high;
     if ((u32)high_from < LZ4_GROUP) high_from = high_from < 32 ? high_low : high_high;
   }
-  u8 low_byte = has_low ? lz4_output_byte(in, to, low_from) : 0;
-  u8 high_byte = has_high ? lz4_output_byte(in, to, high_from) : 0;
-  if (has_low) store(to + lane, low_byte);
-  if (has_high) store(to + lane + 32, high_byte);
+  Lz4Byte low_byte, high_byte;
+  if (has_low) low_byte = lz4_byte<IS_LINKED>(in, out, low_from);
+  if (has_high) high_byte = lz4_byte<IS_LINKED>(in, out, high_from);
+  if (has_low) lz4_put<IS_LINKED>(out, out.done + lane, low_byte);
+  if (has_high) lz4_put<IS_LINKED>(out, out.done + lane + 32, high_byte);
   p += __shfl_sync(WARP, next, last);
   // The next sequences read this output, and use the same scratch memory.
   __syncwarp();
   return total;
 }
 
-// Decodes a block. Returns the number of bytes written, or LZ4_WRONG. Writes at most `room` bytes.
-// `before` is the number of bytes of the frame before `to` to which matches may refer. Not inlined,
-// so that the variables of the caller are not in registers meanwhile.
-static __device__ __noinline__ u32 lz4_block(Lz4Input in, u32 p, u8* to, u32 room, u32 before) {
-  u32 lane = in.lane, done = 0;
+// Decodes a block. Returns the number of bytes written, or LZ4_WRONG. Not inlined, so that the
+// variables of the caller are not in registers meanwhile.
+template <bool IS_LINKED>
+static __device__ __noinline__ u32 lz4_block(Lz4Input in, u32 p, Lz4Output out) {
   in.move_to(p);
 #pragma unroll 1
   while (p < in.end) {
     // The last lane's sequence has up to 1 + 1 + 64 + 2 + 1 bytes.
     in.need(p, 128);
-    u32 n = lz4_group(in, p, to + done, room - done, before + done);
+    u32 n = lz4_group<IS_LINKED>(in, p, out);
     if (n == LZ4_WRONG) return LZ4_WRONG;
-    done += n;
+    out.done += n;
     if (n != 0) continue;
     u32 token = in.window()[p - in.base];
     p++;
     u32 literals = token >> 4, length = (token & 15) + 4;
-    if (literals == 15 && !in.extend(p, literals, room)) return LZ4_WRONG;
-    if (literals > in.end - p || literals > room - done) return LZ4_WRONG;
-    lz4_copy<false>(to + done, in.at + p, literals, lane);
+    if (literals == 15 && !in.extend(p, literals, out.room)) return LZ4_WRONG;
+    if (literals > in.end - p || literals > out.room - out.done) return LZ4_WRONG;
+    lz4_copy<false>(out.block + out.done, in.at + p, literals);
     p += literals;
-    done += literals;
-    if (p == in.end) return done;
+    out.done += literals;
+    if (p == in.end) return out.done;
     if (in.end - p < 2) return LZ4_WRONG;
     in.need(p, 2);
     u32 offset = in.window()[p - in.base] | (u32)in.window()[p - in.base + 1] << 8;
     p += 2;
-    if (length == 19 && !in.extend(p, length, room)) return LZ4_WRONG;
-    if (offset == 0 || offset > before + done || length > room - done) return LZ4_WRONG;
+    if (length == 19 && !in.extend(p, length, out.room)) return LZ4_WRONG;
+    if (offset == 0 || offset > out.before + out.done || length > out.room - out.done) return LZ4_WRONG;
     __syncwarp();
-    lz4_copy_match(to + done, offset, length, lane);
-    done += length;
+    lz4_copy_match<IS_LINKED>(out, offset, length);
+    out.done += length;
     __syncwarp();
   }
   return LZ4_WRONG;
@@ -301,57 +354,64 @@ DEVICE u32 lz4_header(Bytes from, u64 i) {
 }
 
 // Whether the bytes from the end mark of a frame on are the mark and less than 64 bytes of zeros.
-DEVICE bool lz4_is_end(Bytes from, u64 i, u32 lane) {
+DEVICE bool lz4_is_end(Bytes from, u64 i) {
   if (i > from.len || from.len - i < 4 || from.len - i >= 68) return false;
   bool is_zero = true;
-  for (u64 k = i + lane; k < from.len; k += 32) is_zero = is_zero && __ldg(from.at + k) == 0;
+  for (u64 k = i + lz4_lane(); k < from.len; k += 32) is_zero = is_zero && __ldg(from.at + k) == 0;
   return __ballot_sync(WARP, !is_zero) == 0;
 }
 
-// Decodes the block whose header is at byte `i` of a frame, and moves `i` behind it. Returns the
-// number of bytes written, or LZ4_WRONG.
-DEVICE u32 lz4_framed_block(Bytes from, u64& i, u8* to, u32 max, u64 before, Lz4Scratch* scratch, u32 lane) {
-  u32 header = lz4_header(from, i), size = header & 0x7fffffffu;
-  if (header == 0 || size > from.len - i - 4) return LZ4_WRONG;
-  i += 4;
-  const u8* begin = from.at + i;
-  i += size;
-  if ((header >> 31) != 0) {
-    if (size > max) return LZ4_WRONG;
-    lz4_copy<false>(to, begin, size, lane);
-    __syncwarp();
-    return size;
-  }
-  if (size > LZ4_MAX_BLOCK) return LZ4_WRONG;
-  u32 skew = (u32)(u64)begin & 15;
-  Lz4Input in = {from, begin - skew, skew + size, 0, scratch, lane};
-  return lz4_block(in, skew, to, max, (u32)min64(before, LZ4_MAX_OFFSET));
-}
-
 // The words of a buffer in the list of buffers: the number of pieces before it, the range of its
-// frame's blocks, or of its content if it is not compressed, the range of its output, and the
-// maximum size of a block. This is 0 if the buffer is not compressed, and its highest bit is set
-// if the blocks are linked.
+// frame's blocks, or of its content if it is not compressed, the range of its output, and the size
+// of a block, which only the last block may not have. This is 0 if the buffer is not compressed,
+// and its highest bit is set if the blocks are linked.
 enum { LZ4_PIECES, LZ4_BEGIN, LZ4_END, LZ4_TO, LZ4_BYTES, LZ4_BLOCK, LZ4_WORDS };
 #define LZ4_LINKED (1ull << 63)
 
-// Decodes a piece of a buffer. Returns whether it is right.
-DEVICE bool lz4_piece(Bytes buffer, u64 piece, Bytes from, Target to, Lz4Scratch* scratch, u32 lane) {
-  u64 begin = word_at<u64>(buffer, LZ4_BEGIN), end = word_at<u64>(buffer, LZ4_END);
-  u64 first = word_at<u64>(buffer, LZ4_TO), bytes = word_at<u64>(buffer, LZ4_BYTES);
-  u64 block = word_at<u64>(buffer, LZ4_BLOCK);
-  if (begin > end || end > from.len || first > to.len || bytes > to.len - first) return false;
-  u8* target = to.at + first;
+struct Lz4Buffer {
+  Bytes frame;
+  Target to;
+  u16* outside;
+  // The size of a piece.
+  u64 size;
+  bool is_compressed;
+  bool is_linked;
+};
+
+// Reads buffer `i`. Returns false if one of its ranges is wrong. `from` may be empty.
+DEVICE bool lz4_read_buffer(Bytes buffers, u64 i, Bytes from, Target to, Target outside, Lz4Buffer& buffer) {
+  u64 word = i * LZ4_WORDS, begin = word_at<u64>(buffers, word + LZ4_BEGIN);
+  u64 end = word_at<u64>(buffers, word + LZ4_END), first = word_at<u64>(buffers, word + LZ4_TO);
+  u64 bytes = word_at<u64>(buffers, word + LZ4_BYTES), block = word_at<u64>(buffers, word + LZ4_BLOCK);
+  if (first > to.len || bytes > to.len - first) return false;
+  buffer.to.at = to.at + first;
+  buffer.to.len = bytes;
+  buffer.is_compressed = block != 0;
+  buffer.is_linked = (block & LZ4_LINKED) != 0;
+  buffer.size = block == 0 ? LZ4_PLAIN_PIECE : block & ~LZ4_LINKED;
+  if (buffer.size == 0 || buffer.size > LZ4_MAX_BLOCK) return false;
+  buffer.outside = 0;
+  if (buffer.is_linked) {
+    if (((u64)outside.at & 1) != 0 || outside.len / 2 < to.len) return false;
+    buffer.outside = (u16*)outside.at + first;
+  }
+  if (begin > end || end > from.len) return false;
   // The loads of a window stay within the bytes of the frame.
-  Bytes frame = {from.at + begin, end - begin};
-  u64 size = block == 0 ? LZ4_PLAIN_PIECE : block & ~LZ4_LINKED, i = 0, done = 0;
-  bool is_linked = (block & LZ4_LINKED) != 0;
-  if (size == 0 || size > LZ4_MAX_BLOCK || piece > bytes / size) return false;
-  u64 stop = is_linked ? bytes : min64(bytes, (piece + 1) * size);
-  done = piece * size;
-  if (block == 0) {
-    if (stop > frame.len) return false;
-    lz4_copy<false>(target + done, frame.at + done, (u32)(stop - done), lane);
+  buffer.frame.at = from.at + begin;
+  buffer.frame.len = end - begin;
+  return true;
+}
+
+// Decodes a piece of a buffer. Returns whether it is right.
+DEVICE bool lz4_piece(const Lz4Buffer& buffer, u64 piece) {
+  Bytes frame = buffer.frame;
+  if (piece > buffer.to.len / buffer.size) return false;
+  u64 start = piece * buffer.size, rest = buffer.to.len - start, i = 0;
+  u32 n = (u32)min64(rest, buffer.size);
+  u8* to = buffer.to.at + start;
+  if (!buffer.is_compressed) {
+    if (start > frame.len || n > frame.len - start) return false;
+    lz4_copy<false>(to, frame.at + start, n);
     return true;
   }
 #pragma unroll 1
@@ -360,24 +420,26 @@ DEVICE bool lz4_piece(Bytes buffer, u64 piece, Bytes from, Target to, Lz4Scratch
     if (header == 0) return false;
     i += 4 + (u64)(header & 0x7fffffffu);
   }
-  u64 before = 0;
-#pragma unroll 1
-  while (done < stop) {
-    u32 n = lz4_framed_block(frame, i, target + done, (u32)min64(stop - done, size), before, scratch, lane);
-    if (n == LZ4_WRONG || (!is_linked && n != stop - done)) return false;
-    done += n;
-    before += n;
+  u32 header = lz4_header(frame, i), stored = header & 0x7fffffffu;
+  if (header == 0 || stored > frame.len - i - 4 || stored > LZ4_MAX_BLOCK) return false;
+  const u8* begin = frame.at + i + 4;
+  if ((header >> 31) != 0) {
+    if (stored != n) return false;
+    lz4_copy<false>(to, begin, n);
+  } else {
+    u32 skew = (u32)(u64)begin & 15, before = buffer.is_linked ? (u32)min64(start, LZ4_MAX_OFFSET) : 0;
+    Lz4Input in = {frame, begin - skew, skew + stored, 0};
+    Lz4Output out = {to, buffer.is_linked ? buffer.outside + start : 0, 0, n, before};
+    if ((buffer.is_linked ? lz4_block<true>(in, skew, out) : lz4_block<false>(in, skew, out)) != n) return false;
   }
-  return stop < bytes || lz4_is_end(frame, i, lane);
+  return rest > n || lz4_is_end(frame, i + 4 + stored);
 }
 
 KERNEL_BLOCKS(crossdock_decompress_lz4, 4) {
-  PARAMS(FROM, BUFFERS, PIECES, TO, CELL);
+  PARAMS(FROM, BUFFERS, PIECES, TO, OUTSIDE, CELL);
   FIND_JOB;
-  __shared__ Lz4Scratch scratch[THREADS / 32];
   Bytes from = job.read(FROM), buffers = job.read(BUFFERS);
-  Target to = job.write(TO);
-  u32 lane = threadIdx.x % 32;
+  Target to = job.write(TO), outside = job.write(OUTSIDE);
   u64 n = buffers.len / (8 * LZ4_WORDS), pieces = job.value(PIECES), wrong = NONE;
 #pragma unroll 1
   for (u64 piece = job.thread / 32; piece < pieces && n > 0; piece += job.threads / 32) {
@@ -388,11 +450,60 @@ KERNEL_BLOCKS(crossdock_decompress_lz4, 4) {
       if (word_at<u64>(buffers, middle * LZ4_WORDS + LZ4_PIECES) <= piece) low = middle;
       else high = middle;
     }
-    Bytes buffer = {buffers.at + low * 8 * LZ4_WORDS, 8 * LZ4_WORDS};
-    u64 before = word_at<u64>(buffer, LZ4_PIECES);
-    bool is_right = piece >= before && lz4_piece(buffer, piece - before, from, to, &scratch[threadIdx.x / 32], lane);
+    u64 before = word_at<u64>(buffers, low * LZ4_WORDS + LZ4_PIECES);
+    Lz4Buffer buffer;
+    bool is_right = piece >= before && lz4_read_buffer(buffers, low, from, to, outside, buffer) &&
+                    lz4_piece(buffer, piece - before);
     if (!is_right) wrong = min64(wrong, low);
     __syncwarp();
   }
   report(job.write(CELL), wrong);
+}
+
+// Fills in the bytes of a block of `n` bytes whose sources are before the block.
+DEVICE void lz4_resolve_block(u8* block, const u16* outside, u32 n, u64 before) {
+  u32 vectors = ((u64)outside & 15) == 0 ? n / 8 : 0;
+#pragma unroll 2
+  for (u32 i = threadIdx.x; i < vectors; i += THREADS) {
+    ulonglong2 both = load((const ulonglong2*)outside + i);
+    if ((both.x | both.y) == 0) continue;
+    u32 away[8];
+    u8 bytes[8];
+#pragma unroll
+    for (u32 k = 0; k < 8; k++) {
+      away[k] = (u32)((k < 4 ? both.x : both.y) >> (k % 4 * 16)) & 0xffff;
+      if (away[k] > before) away[k] = 0;
+      bytes[k] = away[k] != 0 ? load(block - away[k]) : 0;
+    }
+#pragma unroll
+    for (u32 k = 0; k < 8; k++) {
+      if (away[k] != 0) store(block + i * 8 + k, bytes[k]);
+    }
+  }
+#pragma unroll 1
+  for (u32 i = vectors * 8 + threadIdx.x; i < n; i += THREADS) {
+    u32 away = load(outside + i);
+    if (away != 0 && away <= before) store(block + i, load(block - away));
+  }
+}
+
+// Each block of threads completes a frame, if its blocks are linked.
+KERNEL(crossdock_resolve_lz4) {
+  PARAMS(BUFFERS, TO, OUTSIDE);
+  FIND_JOB;
+  Bytes buffers = job.read(BUFFERS), none = {0, 0};
+  Target to = job.write(TO), outside = job.write(OUTSIDE);
+  u64 n = buffers.len / (8 * LZ4_WORDS);
+#pragma unroll 1
+  for (u64 i = job.thread / THREADS; i < n; i += job.threads / THREADS) {
+    Lz4Buffer buffer = {};
+    lz4_read_buffer(buffers, i, none, to, outside, buffer);
+    if (!buffer.outside) continue;
+#pragma unroll 1
+    for (u64 start = buffer.size; start < buffer.to.len; start += buffer.size) {
+      u32 bytes = (u32)min64(buffer.to.len - start, buffer.size);
+      lz4_resolve_block(buffer.to.at + start, buffer.outside + start, bytes, start);
+      __syncthreads();
+    }
+  }
 }

@@ -12,16 +12,50 @@ const MIN_MATCH: usize = 4;
 /// Bytes after a frame's end mark are padding if they are fewer than this, and all zero.
 const MAX_PADDING: usize = 64;
 
+type Words = [[u8; 8]; WORDS];
+
+fn buffers(bytes: &[u8]) -> &[Words] {
+    bytes.as_chunks::<8>().0.as_chunks::<WORDS>().0
+}
+
+/// Decompresses all buffers completely, so [`resolve`] has nothing to do.
 pub(crate) fn decompress(args: Args<'_>) -> Option<()> {
-    let (from, buffers, to) = (args.read(0)?, args.read(1)?, args.write(3)?);
+    let (from, words, to) = (args.read(0)?, args.read(1)?, args.write(3)?);
     args.value(2)?;
-    let buffers = buffers.as_chunks::<8>().0.as_chunks::<WORDS>().0;
-    let first_wrong = buffers.iter().position(|words| buffer(words, from, to).is_none());
-    args.report_wrong(4, first_wrong)
+    args.write(4)?;
+    let first_wrong = buffers(words).iter().position(|words| buffer(words, from, to).is_none());
+    args.report_wrong(5, first_wrong)
+}
+
+/// Fills in the bytes whose sources are before their blocks.
+pub(crate) fn resolve(args: Args<'_>) -> Option<()> {
+    let (words, to, outside) = (args.read(0)?, args.write(1)?, args.write(2)?.as_chunks::<2>().0);
+    for words in buffers(words) {
+        // A buffer with wrong ranges is left as it is.
+        let _: Option<()> = resolve_buffer(words, to, outside);
+    }
+    Some(())
+}
+
+fn resolve_buffer(words: &Words, to: &mut [u8], outside: &[[u8; 2]]) -> Option<()> {
+    let [.., at, bytes, block] = words.map(u64::from_ne_bytes);
+    let (at, bytes) = (usize::try_from(at).ok()?, usize::try_from(bytes).ok()?);
+    let size = usize::try_from(block & !IS_LINKED).ok().filter(|size| block & IS_LINKED != 0 && *size > 0)?;
+    let (to, outside) = (to.get_mut(at..)?.get_mut(..bytes)?, outside.get(at..)?.get(..bytes)?);
+    for (i, away) in outside.iter().enumerate() {
+        let away = usize::from(u16::from_ne_bytes(*away));
+        let source = (i - i % size).checked_sub(away).filter(|_| away != 0);
+        if let Some(byte) = source.and_then(|source| to.get(source).copied())
+            && let Some(to) = to.get_mut(i)
+        {
+            *to = byte;
+        }
+    }
+    Some(())
 }
 
 /// Decompresses a buffer. Returns `None` if it is wrong.
-fn buffer(words: &[[u8; 8]; WORDS], from: &[u8], to: &mut [u8]) -> Option<()> {
+fn buffer(words: &Words, from: &[u8], to: &mut [u8]) -> Option<()> {
     let [_, begin, end, at, bytes, block] = words.map(u64::from_ne_bytes);
     let range = |begin: u64, end: u64| Some(usize::try_from(begin).ok()?..usize::try_from(end).ok()?);
     let mut from = from.get(range(begin, end)?)?;
@@ -49,7 +83,7 @@ fn buffer(words: &[[u8; 8]; WORDS], from: &[u8], to: &mut [u8]) -> Option<()> {
                 stored.len()
             }
         };
-        if !is_linked && n != room {
+        if n != room {
             return None;
         }
         done += n;

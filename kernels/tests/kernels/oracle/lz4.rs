@@ -64,9 +64,7 @@ fn buffer(case: &Case<'_>, n: usize) -> Stored {
     }
     let (block_bytes, are_linked) = ([100, 3000, 65536][case.below(3)], case.below(2) == 0);
     while content.len() < n {
-        // Linked blocks may be shorter.
-        let shorter = if are_linked { case.below(20) } else { 0 };
-        let n = (n - content.len()).min(block_bytes - shorter);
+        let n = (n - content.len()).min(block_bytes);
         let header = bytes.len();
         bytes.extend([0; 4]);
         let mut flag = 0;
@@ -114,8 +112,11 @@ pub fn decompress(case: &Case<'_>) {
         let (from, words) = (case.buffer(from), case.buffer(list.words()));
         let mut to = case.target(expected.len());
         let range = to.at..to.at + to.bytes;
+        let bytes = list.scratch_bytes(to.bytes);
+        let mut scratch = case.s.memory().alloc(case.s, bytes).unwrap();
+        case.s.fill(&mut scratch, 0, bytes, 0).unwrap();
         let mut checks = Checks::new();
-        let cell = checks.decompress_lz4(&from, &words, list.n_pieces(), &mut to.buffer, range).unwrap();
+        let cell = checks.decompress_lz4(&from, list, &words, &mut to.buffer, range, &mut scratch).unwrap();
         let wrong = checks.run(case.s).unwrap().first_wrong(cell);
         (to, wrong)
     };
@@ -127,6 +128,18 @@ pub fn decompress(case: &Case<'_>) {
     let i = case.below(buffers.len());
     let (_, wrong) = run(&all, &list(Some(i)));
     assert_eq!(wrong, Some(i as u64), "n {}: {:?}", case.n, buffers[i].kind);
+    // All blocks but the last must have the size that the list states.
+    let mut smaller = Lz4Buffers::new();
+    for (stored, (from, to)) in buffers.iter().zip(&ranges) {
+        let Lz4Content::Blocks { block_bytes, are_linked } = stored.kind else { continue };
+        if to.len() > block_bytes {
+            let kind = Lz4Content::Blocks { block_bytes: block_bytes + 1, are_linked };
+            smaller.push(from.clone(), to.clone(), kind);
+        }
+    }
+    if !smaller.words().is_empty() {
+        assert_eq!(run(&all, &smaller).1, Some(0), "n {}", case.n);
+    }
     // The kernel stays within its ranges, whatever they contain. `case.target` has a margin.
     let mut damaged = all.clone();
     for _ in 0..1 + case.below(20) {

@@ -1,9 +1,9 @@
 //! Decompresses a body with LZ4 on the device that its buffers are for.
 //!
-//! The body is copied to the device as it is stored. A warp decompresses an independent block of a
-//! frame, or a frame with linked blocks. The device is faster than the host only if it can
-//! decompress many of them at the same time; otherwise, the host decompresses the body. It also
-//! does so if the device finds an error, and then reports the error of its own library.
+//! The body is copied to the device as it is stored. A warp decompresses a block of a frame. The
+//! device is faster than the host only if it can decompress many of them at the same time;
+//! otherwise, the host decompresses the body. It also does so if the device finds an error, and
+//! then reports the error of its own library.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -84,6 +84,7 @@ impl Decompression {
     ) -> Result<Self> {
         let Transport { memory, stream, loader, tasks, cancel } = *transport;
         let mut block = memory.alloc(stream, stored_bytes)?;
+        let scratch_bytes = list.scratch_bytes(bytes);
         let started = Arc::new(Mutex::new(None));
         let result = started.clone();
         let (memory, stream, loader, cancel) =
@@ -97,7 +98,7 @@ impl Decompression {
             *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
             Ok(())
         }])?;
-        Ok(Self { task, started, bytes: stored_bytes + bytes, on_host: Box::new(on_host) })
+        Ok(Self { task, started, bytes: stored_bytes + bytes + scratch_bytes, on_host: Box::new(on_host) })
     }
 
     /// Number of bytes that are allocated on the device.
@@ -138,8 +139,10 @@ fn launch(
     let mut output = memory.alloc(stream, bytes)?;
     // The bytes between the buffers.
     stream.fill(&mut output, 0, bytes, 0)?;
+    let mut scratch = memory.alloc(stream, list.scratch_bytes(bytes))?;
+    stream.fill(&mut scratch, 0, list.scratch_bytes(bytes), 0)?;
     let mut checks = Checks::new();
-    let cell = checks.decompress_lz4(&block, &words, list.n_pieces(), &mut output, 0..bytes)?;
+    let cell = checks.decompress_lz4(&block, list, &words, &mut output, 0..bytes, &mut scratch)?;
     Ok(Started { checks: checks.start(stream)?, cell, output: output.freeze(stream)? })
 }
 
@@ -157,20 +160,21 @@ mod tests {
     fn device_decompresses_only_bodies_with_many_parts() {
         let linked = FrameHeader { are_linked: true, ..BLOCKS };
         let is_for_device = |buffers: &[CompressedBuffer]| list(buffers).is_some();
-        assert!(is_for_device(&[frame(32 * 65536, Some(BLOCKS))]));
-        assert!(!is_for_device(&[frame(31 * 65536, Some(BLOCKS))]));
-        // A frame with linked blocks is one part.
-        assert!(!is_for_device(&[frame(100 << 20, Some(linked))]));
+        for header in [BLOCKS, linked] {
+            assert!(is_for_device(&[frame(32 * 65536, Some(header))]));
+            assert!(!is_for_device(&[frame(31 * 65536, Some(header))]));
+        }
         let many = |n: usize, bytes: usize| (0..n).map(|_| frame(bytes, Some(linked))).collect::<Vec<_>>();
-        assert!(is_for_device(&many(32, 200_000)));
-        assert!(!is_for_device(&many(31, 200_000)));
+        assert!(is_for_device(&many(32, 50_000)));
+        assert!(!is_for_device(&many(31, 50_000)));
         // A small body.
         assert!(!is_for_device(&many(1000, 1000)));
         assert!(is_for_device(&many(1100, 1000)));
+        // Few large blocks.
         let large = FrameHeader { block_bytes: 4 << 20, ..BLOCKS };
         assert!(!is_for_device(&[frame(100 << 20, Some(large))]));
         // A frame that only the host decompresses.
-        let mut buffers = many(40, 200_000);
+        let mut buffers = many(40, 50_000);
         buffers.push(frame(1, None));
         assert!(!is_for_device(&buffers));
         let plain =
