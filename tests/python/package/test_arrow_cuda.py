@@ -158,7 +158,6 @@ def test_files_are_read_to_and_written_from_the_device(cuda_session, tmp_path, c
 
 
 def test_device_decompresses_linked_blocks_of_pyarrow(cuda_session, tmp_path):
-    """The blocks of a buffer are linked, so the device decompresses such a file only if it has many buffers."""
     rows = 40_000
     columns = {f"c{i}": pa.array([(k * k + i) % (i + 3) for k in range(rows)], pa.int64()) for i in range(40)}
     table = pa.table(columns | {"text": [f"text {k % 100}" for k in range(rows)]})

@@ -244,6 +244,11 @@ impl Loading {
         matches!(self.block, Block::Loading { .. } | Block::Decompressing(_))
     }
 
+    /// Whether the device decompresses the body.
+    pub fn is_decompressing(&self) -> bool {
+        matches!(self.block, Block::Decompressing(_))
+    }
+
     /// Waits until the buffers are filled and their copies are enqueued. If `check` returns an
     /// error, the wait ends.
     pub fn finish(self, stream: &Stream, check: impl Fn() -> Result<()>) -> Result<Slots> {
