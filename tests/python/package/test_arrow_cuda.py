@@ -169,6 +169,17 @@ def test_device_decompresses_linked_blocks_of_pyarrow(cuda_session, tmp_path):
     assert part.to_pyarrow().equals(table.select(["c7", "text"]))
 
 
+def test_host_decompresses_if_the_device_memory_is_not_sufficient(cuda, tmp_path):
+    """For linked blocks, the device needs two bytes of scratch memory for each byte."""
+    table = pa.table({"x": pa.array([k // 100 for k in range(1_000_000)], pa.int64())})
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_file(tmp_path / "in.arrow", table.schema, options=options) as writer:
+        writer.write_table(table)
+    for memory in (64, 18):
+        with cd.Session(cuda, memory=f"{memory}MiB") as session:
+            assert session.read(tmp_path / "in.arrow").to_pyarrow().equals(table)
+
+
 def test_repr_copies_only_shown_rows(cuda_session):
     table = upload(cuda_session, *make("views"))
     assert "on cuda:0" in repr(table) and "on cuda:0" in table._repr_html_() and "on cuda:0" in repr(table[0])

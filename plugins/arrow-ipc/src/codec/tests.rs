@@ -160,8 +160,7 @@ fn header_of_a_frame_tells_how_its_blocks_are_stored() {
     let frame = |bytes: usize| Codec::Lz4.compress(&sample(bytes)).unwrap()[PREFIX_BYTES..].to_vec();
     let header = FrameHeader { bytes: 7, block_bytes: 65536, are_linked: false };
     assert_eq!(FrameHeader::read(&frame(1_000_000), 1_000_000), Some(header));
-    // FLG: version 1, linked blocks. BD: blocks of up to 1 MiB. The last byte is the checksum of
-    // both, and is not checked by this list.
+    // BD 0x60: blocks of up to 1 MiB. The right checksum is found by trying all of them.
     let is_known = |flags: u8, rest: &[u8], content: usize| {
         (0..=255).find_map(|checksum| {
             let bytes = [&[0x04, 0x22, 0x4d, 0x18, flags, 0x60], rest, &[checksum], &[0; 12]].concat();

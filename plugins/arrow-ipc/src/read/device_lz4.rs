@@ -2,8 +2,8 @@
 //!
 //! The body is copied to the device as it is stored. A warp decompresses a block of a frame. The
 //! device is faster than the host only if it can decompress many of them at the same time;
-//! otherwise, the host decompresses the body. It also does so if the device finds an error, and
-//! then reports the error of its own library.
+//! otherwise, the host decompresses the body. It also does so if the memory of the device is not
+//! sufficient, or if the device finds an error. The error is then that of the host's library.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -57,7 +57,7 @@ pub fn list(buffers: &[CompressedBuffer]) -> Option<Lz4Buffers> {
 /// A body that is being decompressed on a device.
 pub struct Decompression {
     task: TaskGroup,
-    /// `None` after the task if the host lacks the kernel, because it is older.
+    /// `None` after the task if the device cannot decompress the body.
     started: Arc<Mutex<Option<Started>>>,
     bytes: usize,
     /// Begins to decompress the body on the host.
@@ -83,19 +83,22 @@ impl Decompression {
         on_host: impl FnOnce() -> Result<Loading> + Send + 'static,
     ) -> Result<Self> {
         let Transport { memory, stream, loader, tasks, cancel } = *transport;
-        let mut block = memory.alloc(stream, stored_bytes)?;
         let scratch_bytes = list.scratch_bytes(bytes);
         let started = Arc::new(Mutex::new(None));
         let result = started.clone();
         let (memory, stream, loader, cancel) =
             (memory.clone(), stream.clone(), loader.clone(), cancel.clone());
         let task = tasks.start([move || {
-            body.load(&loader, &cancel, &mut block, &loads, &stream)?;
-            let started = match launch(&memory, block, &list, bytes, &stream) {
-                Err(e) if e.code() == Code::VERSION => return Ok(()),
-                started => started?,
+            let start = || {
+                let mut block = memory.alloc(&stream, stored_bytes)?;
+                body.load(&loader, &cancel, &mut block, &loads, &stream)?;
+                launch(&memory, block, &list, bytes, &stream)
             };
-            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
+            match start() {
+                // The host of the session is older than the kernel, or has not enough memory.
+                Err(e) if [Code::VERSION, Code::OUT_OF_MEMORY].contains(&e.code()) => {}
+                started => *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(started?),
+            }
             Ok(())
         }])?;
         Ok(Self { task, started, bytes: stored_bytes + bytes + scratch_bytes, on_host: Box::new(on_host) })
