@@ -43,8 +43,8 @@ DEVICE Lz4Scratch& lz4_own_scratch() { return lz4_scratch[threadIdx.x / 32]; }
 
 DEVICE u32 lz4_lane() { return threadIdx.x % 32; }
 
-// Loads the bytes from `at` on, which is a multiple of 16. The bytes outside of the range are 0. Not
-// inlined, because it is used in several places.
+// Loads the bytes from `at` on, which is a multiple of 16. The bytes outside of the range are 0.
+// Not inlined, because it is used in several places.
 static __device__ __noinline__ void lz4_fill_window(Bytes all, const u8* at) {
   u32 lane = lz4_lane();
   const u8* from = at + lane * 16;

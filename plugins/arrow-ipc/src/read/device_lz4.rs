@@ -12,7 +12,7 @@ use crossdock_memory::{Buffer, BufferMut, LoadRange, Memory, Result, Stream};
 use crossdock_plugin_api::{Code, TaskGroup};
 
 use super::bytes::Bytes;
-use super::loading::{Loading, Transport};
+use super::transport::Transport;
 use crate::codec::lz4::FrameHeader;
 use crate::codec::{PREFIX_BYTES, StoredBuffer};
 
@@ -54,14 +54,14 @@ pub fn list(buffers: &[CompressedBuffer]) -> Option<Lz4Buffers> {
     (has_parts && list.bytes() >= MIN_BODY_BYTES).then_some(list)
 }
 
-/// A body that is being decompressed on a device.
-pub struct Decompression {
+/// A body that is being decompressed on a device. `T` is the body while the host decompresses it.
+pub struct Decompression<T> {
     task: TaskGroup,
     /// `None` after the task if the device cannot decompress the body.
     started: Arc<Mutex<Option<Started>>>,
     bytes: usize,
     /// Begins to decompress the body on the host.
-    on_host: Box<dyn FnOnce() -> Result<Loading> + Send>,
+    on_host: Box<dyn FnOnce() -> Result<T> + Send>,
 }
 
 struct Started {
@@ -70,7 +70,7 @@ struct Started {
     output: Buffer,
 }
 
-impl Decompression {
+impl<T> Decompression<T> {
     /// Begins to copy `loads` of the body to a block of `stored_bytes` bytes on the device, and to
     /// decompress them to `bytes` bytes.
     pub fn start(
@@ -80,7 +80,7 @@ impl Decompression {
         stored_bytes: usize,
         list: Lz4Buffers,
         bytes: usize,
-        on_host: impl FnOnce() -> Result<Loading> + Send + 'static,
+        on_host: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Result<Self> {
         let Transport { memory, stream, loader, tasks, cancel } = *transport;
         let scratch_bytes = list.scratch_bytes(bytes);
@@ -111,7 +111,7 @@ impl Decompression {
 
     /// Waits for the result. If the device could not decompress the body, returns the same body,
     /// which the host is decompressing.
-    pub fn finish(self, check: impl Fn() -> Result<()>) -> Result<std::result::Result<Buffer, Loading>> {
+    pub fn finish(self, check: impl Fn() -> Result<()>) -> Result<std::result::Result<Buffer, T>> {
         self.task.wait(check)?;
         let started = self.started.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Started { checks, cell, output }) = started

@@ -7,11 +7,12 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crossdock_memory::{Buffer, BufferMut, Device, LoadRange, Loader, Memory, Result, Stream};
-use crossdock_plugin_api::{CancelFlag, Error, TaskGroup, Tasks};
+use crossdock_memory::{Buffer, BufferMut, Device, LoadRange, Memory, Result, Stream};
+use crossdock_plugin_api::{Error, TaskGroup, Tasks};
 
 use super::bytes::Bytes;
 use super::device_lz4::{self, CompressedBuffer, Decompression};
+use super::transport::Transport;
 use crate::codec::lz4::{FrameHeader, MAX_HEADER_BYTES};
 use crate::codec::{Codec, PREFIX_BYTES, StoredBuffer};
 use crate::limits::PIECE_BYTES;
@@ -41,7 +42,7 @@ enum Block {
         bytes: usize,
     },
     /// The device decompresses the body.
-    Decompressing(Box<Decompression>),
+    Decompressing(Box<Decompression<Loading>>),
     /// The block is being filled, for the CPU.
     Filling(PartitionedBlock, TaskGroup),
     /// The block is being filled and copied in parts, for another device.
@@ -66,20 +67,6 @@ struct Task {
 /// Bodies of fewer bytes are loaded to a device by the calling thread. A task would take longer to
 /// begin.
 const MIN_TASK_BYTES: usize = 1 << 20;
-
-/// What a body is loaded with.
-pub struct Transport<'a> {
-    /// Ends the loads of the reader, which may take longer than the call that starts them.
-    pub cancel: &'a CancelFlag,
-    /// The memory of the body.
-    pub memory: &'a Memory,
-    /// The stream of the copies.
-    pub stream: &'a Stream,
-    /// Loads bodies to devices.
-    pub loader: &'a Loader,
-    /// Runs jobs.
-    pub tasks: &'a Tasks,
-}
 
 impl Loading {
     /// Begins to load `body` to the device of the transport's stream. If `is_partial`, `meta` lacks

@@ -13,6 +13,7 @@ pub mod messages;
 pub mod pipe;
 mod reader;
 mod selection;
+mod transport;
 mod waiting;
 
 pub use reader::Reader;
