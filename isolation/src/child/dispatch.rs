@@ -137,7 +137,8 @@ impl Server {
         let write_options = options.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
         let (bytes, schema) = (write_schema(&schema)?, Arc::new(import_schema(&schema)?));
         let id = self.next_id();
-        self.streams.insert(id, Arc::new(Mutex::new(OpenStream { stream, schema, instance })));
+        let _reuse = instance.reuse_segments();
+        self.streams.insert(id, Arc::new(Mutex::new(OpenStream { stream, schema, _reuse, instance })));
         Ok(Response::Stream { id, schema: bytes, honoured, write_options })
     }
 
@@ -179,7 +180,7 @@ impl Server {
         let stream = self.streams.get(stream)?;
         let mut stream = lock_object(&stream);
         let call = self.begin_call(call, &stream.instance);
-        let OpenStream { stream, schema, instance } = &mut *stream;
+        let OpenStream { stream, schema, instance, .. } = &mut *stream;
         let next = || {
             let batch = stream.next(&call.settings)?;
             Ok(batch.map(|batch| instance.plugin.batch_from_plugin(batch)))
@@ -229,7 +230,8 @@ impl Server {
         let begin = || exporter.begin(&call.settings, format, &raw, &options, Some(sink));
         let writer = instance.call("exporter.begin", begin)?;
         let id = self.next_id();
-        let open = OpenWriter { writer: Some(writer), schema, instance };
+        let _reuse = instance.reuse_segments();
+        let open = OpenWriter { writer: Some(writer), schema, _reuse, instance };
         self.writers.insert(id, Arc::new(Mutex::new(open)));
         Ok(Response::Writer(id))
     }

@@ -44,9 +44,9 @@ impl HostClient {
         Ok((result?, message.bytes.split_off(head_len), message.files))
     }
 
-    /// Releases segments that the host allocated for a message, if the message is not sent.
+    /// Releases segments that were requested for a message, if the message is not sent.
     pub fn release_segments(&self, segments: &[SegmentParts]) {
-        segments.iter().for_each(|segment| self.notify(&Callback::ReleaseSegment(segment.handle)));
+        segments.iter().for_each(|segment| self.notify(&Callback::ReleaseSegment(segment.number)));
     }
 
     /// Sends a callback and ignores errors. If the host has ended, this process also ends soon.

@@ -13,7 +13,7 @@ use crossdock_plugin_api::{
 };
 
 use crate::child::host_client::HostClient;
-use crate::child::host_segments::HostSegments;
+use crate::child::host_segments::{HostSegments, SegmentReuse};
 use crate::child::library::PluginInstance;
 use crate::wire::array_transfer::{TreeParts, column_schema};
 use crate::wire::device_segments::{SegmentParts, SegmentSender, Streams};
@@ -39,6 +39,7 @@ pub struct OpenStream {
     // Dropped before `instance`, because fields are dropped in the order of their declaration.
     pub stream: BatchStreamHandle,
     pub schema: SchemaRef,
+    pub _reuse: Option<SegmentReuse>,
     pub instance: Arc<Instance>,
 }
 
@@ -48,10 +49,16 @@ pub struct OpenWriter {
     // `None` once the writer is finished.
     pub writer: Option<WriterHandle>,
     pub schema: SchemaRef,
+    pub _reuse: Option<SegmentReuse>,
     pub instance: Arc<Instance>,
 }
 
 impl Instance {
+    /// Keeps mapped segments mapped until the result is dropped.
+    pub fn reuse_segments(&self) -> Option<SegmentReuse> {
+        self.segments.as_ref().map(HostSegments::reuse)
+    }
+
     /// Calls a function of the plugin, and records the call.
     pub fn call<T>(&self, what: &str, f: impl FnOnce() -> Result<T>) -> Result<T> {
         self.plugin.account().trace_host_call(what, f)

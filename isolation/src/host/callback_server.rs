@@ -16,7 +16,7 @@ use crossdock_plugin_api::{
 
 use crate::files::mapping::ReceiveBudget;
 use crate::host::log::log_plugin_message;
-use crate::host::segments::SharedDeviceSegments;
+use crate::host::segments::{RequestedSegment, SharedDeviceSegments};
 use crate::host::threads::ThreadGroup;
 use crate::locks::lock;
 use crate::wire::array_transfer::{BatchParts, TreeParts, column_schema};
@@ -203,6 +203,13 @@ impl CallbackServer {
         }
     }
 
+    /// Returns a segment of a message to the process, which no longer uses it or did not receive it.
+    pub fn return_segment(&self, number: u64) {
+        if let Some(segments) = &self.segments {
+            segments.return_sent(number);
+        }
+    }
+
     /// Releases the process's segments and closes its channels. The host closes the channels
     /// itself, because copies of the process's ends may still be open in this process or in other
     /// processes.
@@ -295,15 +302,16 @@ impl CallbackServer {
                 let children = self.context(instance)?.host.child_types(&node.read()?)?;
                 return Ok(CallbackReply::Children(ChildParts::write_all(&children)?));
             }
-            Callback::AllocateSegment { id, bytes } => {
+            Callback::RequestSegment { id, bytes } => {
                 let none = || {
                     Error::invalid_argument(
                         "a segment on a device was requested, but the process has no device",
                     )
                 };
-                let (file, bytes) = self.segments.as_ref().ok_or_else(none)?.request(id, bytes)?;
+                let segment = self.segments.as_ref().ok_or_else(none)?.request(id, bytes)?;
+                let RequestedSegment { number, file, file_bytes: bytes, existing } = segment;
                 reply.files = vec![file];
-                return Ok(CallbackReply::Segment(bytes));
+                return Ok(CallbackReply::Segment { number, bytes, existing });
             }
             Callback::Progress { call, done, total } => {
                 if let Some(state) = lock(&self.calls).get(&call) {
@@ -316,6 +324,7 @@ impl CallbackServer {
                     segments.release(id);
                 }
             }
+            Callback::ReturnSegment(number) => self.return_segment(number),
             Callback::Record { thread, ns, phase } => {
                 if let (Some(trace), Some(process)) = (&self.trace, self.process_id.get()) {
                     trace.add(*process, &Record { thread, ns, phase: phase.into() });
@@ -516,9 +525,9 @@ mod tests {
     #[test]
     fn rejects_callbacks_for_a_device_that_the_process_does_not_have() {
         let (callbacks, host) = (server(), TestHost::new());
-        let allocate = Callback::AllocateSegment { id: 1, bytes: 64 };
+        let allocate = Callback::RequestSegment { id: 1, bytes: 64 };
         assert!(error(&callbacks, &allocate).contains("the process has no device"));
-        let parts = [SegmentParts { handle: 1, bytes: 64 }];
+        let parts = [SegmentParts { number: 1, file: None, bytes: 64 }];
         let rejected = callbacks.receive_segments(&parts, None).err().unwrap();
         assert!(rejected.message().contains("expected arrays in host memory"), "{rejected}");
         let streams = Streams::new(host.stream(Device::CPU), None);

@@ -205,7 +205,11 @@ impl Child {
         stream: Option<&Stream>,
     ) -> Result<(Response, Incoming)> {
         let timeout = Timeout::Deadlines(self.deadlines);
-        let message = self.exchange(&request, files.segments(), &files.seal()?, call, timeout)?;
+        let exchange = || self.exchange(&request, files.segments(), &files.seal()?, call, timeout);
+        // After an error, the process has ended or did not receive the segments.
+        let take_back =
+            |_: &Error| files.segments().iter().for_each(|parts| self.callbacks.return_segment(parts.number));
+        let message = exchange().inspect_err(take_back)?;
         let reservation = messages::charge(message.bytes.len(), &self.callbacks.budget)?;
         let (WithSegments { message, segments }, files) = parse_response(message)?;
         let segments = self.callbacks.receive_segments(&segments, stream)?;

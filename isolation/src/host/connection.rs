@@ -8,6 +8,7 @@ use crossdock_memory::Memory;
 use crossdock_plugin_api::{Call, Error, Owned, Result, abi};
 
 use crate::host::child::Child;
+use crate::host::segments::{SegmentReuse, SharedDeviceSegments};
 use crate::wire::array_transfer::BatchParts;
 use crate::wire::device_segments::Streams;
 use crate::wire::incoming::Incoming;
@@ -45,6 +46,11 @@ impl Connection {
         call: Option<(&Call<'_>, CallParts)>,
     ) -> Result<(Response, Incoming)> {
         self.child.request_on(request, files, call, self.streams.device_stream())
+    }
+
+    /// Keeps the segments of messages for later messages until the result is dropped.
+    pub fn reuse_segments(&self) -> Option<SegmentReuse> {
+        self.child.callbacks.segments.as_ref().map(SharedDeviceSegments::reuse)
     }
 
     /// Reads and validates a received batch, including the contents of its buffers.

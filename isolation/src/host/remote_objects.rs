@@ -12,6 +12,7 @@ use crossdock_plugin_api::{
 
 use crate::host::child::Child;
 use crate::host::connection::{Connection, unexpected_response};
+use crate::host::segments::SegmentReuse;
 use crate::wire::array_transfer::BatchParts;
 use crate::wire::messages::{InputParts, Request, Response};
 use crate::wire::outgoing::Outgoing;
@@ -58,6 +59,7 @@ pub struct RemoteStream {
     _sources: Vec<SourceRegistration>,
     /// Reserves the memory of the schema.
     _reservation: Option<Reservation>,
+    _reuse: Option<SegmentReuse>,
 }
 
 impl RemoteStream {
@@ -72,6 +74,7 @@ impl RemoteStream {
     ) -> Result<Self> {
         let (_, schema) = read_schema(schema)?;
         Ok(Self {
+            _reuse: connection.reuse_segments(),
             connection,
             id,
             schema,
@@ -120,12 +123,13 @@ pub struct RemoteWriter {
     id: u64,
     schema: SchemaRef,
     sink: u64,
+    _reuse: Option<SegmentReuse>,
 }
 
 impl RemoteWriter {
     pub fn new(connection: Connection, id: u64, schema: &[u8], sink: u64) -> Result<Self> {
         let (_, schema) = read_schema(schema)?;
-        Ok(Self { connection, id, schema, sink })
+        Ok(Self { _reuse: connection.reuse_segments(), connection, id, schema, sink })
     }
 }
 

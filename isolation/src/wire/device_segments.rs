@@ -1,7 +1,8 @@
 //! Shared device segments: device memory that the host allocates and that both processes map.
 //!
-//! The host sends a segment to the plugin's process as an open file. Device memory cannot be
-//! sealed, so both sides copy. The sender copies its buffers into a segment on the device and waits
+//! The host sends a segment to the plugin's process as an open file. The driver needs longer to
+//! create or to map a segment than to copy its content, so segments are used for several messages in
+//! both directions, one after the other. Device memory cannot be sealed, so both sides copy. The sender copies its buffers into a segment on the device and waits
 //! for the copies. The host copies received buffers out of the segment before it validates them.
 //! Therefore a process can access no other device memory of the host, and cannot change data that
 //! the host has validated. The host never opens a file from a process, because a process refers to
@@ -9,7 +10,7 @@
 
 use std::os::fd::OwnedFd;
 
-use crossdock_memory::{Buffer, BufferMut, Copies, ForeignOwner, Ready, Stream};
+use crossdock_memory::{Buffer, BufferMut, Copies, ForeignOwner, Stream};
 use crossdock_memory_backend::Backend;
 use crossdock_plugin_api::{Device, Result};
 use serde::{Deserialize, Serialize};
@@ -17,21 +18,22 @@ use serde::{Deserialize, Serialize};
 /// A segment of a message.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub struct SegmentParts {
-    /// In a message to the plugin's process: the index of the segment's file in the message. In a
-    /// message to the host: the id of the segment.
-    pub handle: u64,
-    /// The length of the segment's file in bytes.
+    /// In a message to the plugin's process: the number of the segment, which is unique within the
+    /// process. In a message to the host: the id of the request for the segment.
+    pub number: u64,
+    /// In a message to the plugin's process: the index of the segment's file in the message.
+    pub file: Option<u32>,
+    /// In a message to the plugin's process: the length of the segment's file in bytes. In a message
+    /// to the host: the number of bytes of the segment that the message uses.
     pub bytes: u64,
 }
 
 /// A segment into which buffers were copied.
 pub struct SentSegment {
-    pub id: u64,
+    pub number: u64,
     pub bytes: u64,
     /// The segment's file. Set in a segment that the host sends.
     pub file: Option<OwnedFd>,
-    /// The segment's memory. Set in a segment that the host sends.
-    pub memory: Option<Buffer>,
 }
 
 /// Copies buffers into segments.
@@ -63,15 +65,6 @@ pub fn open(backend: &Backend, device: Device, file: OwnedFd, bytes: u64) -> Res
     let memory = backend.open_file(device, file, bytes)?;
     let address = memory.address();
     Ok((ForeignOwner::new(memory), address))
-}
-
-/// Maps a segment that the host has filled.
-pub fn open_read_only(backend: &Backend, device: Device, file: OwnedFd, bytes: u64) -> Result<Buffer> {
-    let (owner, address) = open(backend, device, file, bytes)?;
-    // SAFETY: `open` mapped `bytes` bytes at the address, and the owner keeps the mapping.
-    // `Ready::Now` is correct because the host waited for its copies in `fill` before it sent the
-    // segment.
-    Ok(unsafe { Buffer::foreign(&owner, device, address, Some(bytes), Ready::Now) })
 }
 
 /// The default stream of the CPU and, if a plugin instance has a device, the default stream of the

@@ -294,14 +294,16 @@ pub enum Callback {
         instance: u64,
         node: NodeHead,
     },
-    /// Allocates a shared device segment of at least `bytes` bytes. Later messages refer to it by
-    /// `id`.
-    AllocateSegment {
+    /// Requests a shared device segment of at least `bytes` bytes. One later message refers to it
+    /// by `id`.
+    RequestSegment {
         id: u64,
         bytes: u64,
     },
-    /// Releases a segment that no message will use.
+    /// Releases a requested segment that no message will use.
     ReleaseSegment(u64),
+    /// Returns the segment of a message from the host, by its number.
+    ReturnSegment(u64),
     Progress {
         call: u64,
         done: u64,
@@ -358,8 +360,14 @@ pub enum CallbackReply {
     Bytes,
     Batch(WithSegments<BatchParts>),
     Children(Vec<ChildParts>),
-    /// The length of the segment in bytes. The message contains the segment's file.
-    Segment(u64),
+    /// A segment. The message contains the segment's file.
+    Segment {
+        number: u64,
+        /// The length of the segment's file in bytes.
+        bytes: u64,
+        /// The numbers of all segments that later messages may use.
+        existing: Vec<u64>,
+    },
 }
 
 /// The error of a request or a callback.

@@ -36,8 +36,6 @@ pub struct Outgoing {
     /// Buffers to copy into the next segment, with their offsets in the segment.
     pending: Vec<(Buffer, usize)>,
     pending_bytes: usize,
-    /// The memory of the segments. Kept until the response arrives.
-    segment_memory: Vec<Buffer>,
 }
 
 /// Selects the mapped files that are sent as descriptors. A receiver of a descriptor can read the
@@ -172,12 +170,8 @@ impl Outgoing {
             return Ok(());
         };
         let sent = sender.fill_segment(&pending, bytes)?;
-        let handle = match (sent.id, sent.file) {
-            (_, Some(file)) => u64::from(self.push(SentFile::Segment(file))?),
-            (id, None) => id,
-        };
-        self.segments.push(SegmentParts { handle, bytes: sent.bytes });
-        self.segment_memory.extend(sent.memory);
+        let file = sent.file.map(|file| self.push(SentFile::Segment(file))).transpose()?;
+        self.segments.push(SegmentParts { number: sent.number, file, bytes: sent.bytes });
         Ok(())
     }
 
