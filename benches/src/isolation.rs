@@ -97,6 +97,15 @@ fn costs_on(bench: &Bench, device: Device) -> Result<()> {
     };
     row("create and destroy a host, a session and an instance", start(false)?, start(true)?, None);
 
+    let create = |isolated| {
+        let session = session(isolated, device, Validate::Layout)?;
+        times(runs.max(20), || {
+            black_box(session.plugin(PLUGIN)?);
+            Ok(())
+        })
+    };
+    row("create another instance in the same session", create(false)?, create(true)?, None);
+
     let call = CallSettings::new(device);
     let plan = |session: &Session| {
         let plugin = session.plugin(PLUGIN)?;

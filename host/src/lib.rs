@@ -66,6 +66,7 @@ mod parts;
 mod place;
 mod plugin;
 pub mod policy;
+mod processes;
 mod read_options;
 mod reader;
 mod readiness;

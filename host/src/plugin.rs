@@ -210,6 +210,11 @@ impl Plugin {
         &self.account
     }
 
+    /// The process of an isolated plugin; `None` for other plugins.
+    pub(crate) fn process(&self) -> Option<&PluginProcess> {
+        self.process.as_ref()
+    }
+
     /// Whether the plugin's code is in another process.
     pub fn is_isolated(&self) -> bool {
         self.loaded.isolated.is_some()

@@ -20,6 +20,7 @@ use crate::host_object::{HostObject, session_is_closed};
 use crate::instances::{Instances, List};
 use crate::kernels::KernelThreads;
 use crate::plugin::Plugin;
+use crate::processes::Processes;
 use crate::registry::Registry;
 use crate::vortex_types::VortexTypes;
 
@@ -50,6 +51,7 @@ struct Inner {
     /// Decodes arrays for the session's plugins instead of the session.
     decoder: Option<Arc<dyn Decoder>>,
     host_decodes: HostDecodes,
+    processes: Processes,
 }
 
 /// Settings of a [`Session`] to be opened.
@@ -157,6 +159,7 @@ impl SessionBuilder {
             tasks,
             decoder: self.decoder,
             host_decodes: HostDecodes::default(),
+            processes: Processes::default(),
         };
         Ok(Session { inner: Arc::new(inner), cancel: self.cancel })
     }
@@ -344,11 +347,6 @@ impl Session {
     /// Creates an instance of a chosen plugin for one task. The memory of the instance is counted
     /// separately.
     pub(crate) fn instance_for_task(&self, chosen: &Arc<Plugin>, task: &str) -> Result<Arc<Plugin>> {
-        if chosen.is_isolated() {
-            // If the plugin is isolated, the session's own instance keeps the process of both
-            // instances alive for the next task.
-            self.working_instance(chosen.clone())?;
-        }
         self.instance(chosen.name(), &format!("{} ({task})", chosen.name()), self.inner.settings)
     }
 
@@ -362,8 +360,10 @@ impl Session {
         let loaded = self.inner.host.load(name)?;
         let backend = self.inner.host.backend();
         let (account, tasks, decoder) = (backend.account(account), &self.inner.tasks, self.decoder());
-        Plugin::create(loaded, self.inner.number, account, settings, backend, tasks, decoder)
-            .map_err(|refused| Error::Refused(Arc::new(refused)))
+        let plugin = Plugin::create(loaded, self.inner.number, account, settings, backend, tasks, decoder)
+            .map_err(|refused| Error::Refused(Arc::new(refused)))?;
+        plugin.process().into_iter().for_each(|process| self.inner.processes.keep(process));
+        Ok(plugin)
     }
 
     /// Runs `choose` over the formats of all plugins. If `choose` fails and `wanted` is the name of

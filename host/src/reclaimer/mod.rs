@@ -25,7 +25,7 @@ const MAX_IDLE: usize = 64;
 const MAX_DESTROY_TIME: Duration = Duration::from_secs(1);
 const MAX_CREATE_DELAY: Duration = Duration::from_secs(10);
 
-/// An instance whose handle is closed. Dropping it destroys the instance.
+/// An instance whose handle is closed, or a process without instances. Dropping it destroys it.
 pub(crate) trait PendingDestroy: Send {
     /// Whether everything that the instance exported is released.
     fn is_idle(&self) -> bool;

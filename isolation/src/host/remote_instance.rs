@@ -118,6 +118,27 @@ impl PluginProcess {
     pub fn has_ended(&self) -> bool {
         self.0.upgrade().is_some_and(|child| !child.is_running())
     }
+
+    /// Keeps the process for later instances of the session. `None` if it is ending.
+    pub fn keep(&self) -> Option<KeptProcess> {
+        self.0.upgrade().map(KeptProcess)
+    }
+}
+
+/// Keeps the process of an isolated plugin until this value is dropped. If nothing else uses the
+/// process, the drop waits for its end, except in a forked child of the host.
+pub struct KeptProcess(Arc<Child>);
+
+impl KeptProcess {
+    /// Whether this is the process.
+    pub fn is(&self, process: &PluginProcess) -> bool {
+        std::ptr::eq(Arc::as_ptr(&self.0), process.0.as_ptr())
+    }
+
+    /// Whether the process runs.
+    pub fn is_running(&self) -> bool {
+        self.0.is_running()
+    }
 }
 
 impl Drop for RemoteInstance {
