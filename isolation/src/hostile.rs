@@ -27,9 +27,9 @@ use crate::host::connection::validated_batch;
 use crate::host::remote_instance::{intern_ids, program};
 use crate::locks::lock;
 use crate::wire::channel::{Channel, Message, MessageBudget};
-use crate::wire::device_segments::{SegmentParts, Streams};
 use crate::wire::incoming::Incoming;
 use crate::wire::messages::{Response, WithSegments};
+use crate::wire::segments::{SegmentParts, Streams};
 
 const PLUGIN: &str = "hostile";
 /// The contents of the source, whose id is 1. Segments have the same length as the source.

@@ -10,9 +10,10 @@ use crossdock_plugin_api::{
     Owned, ReadRequest, Result, Selection, Sink, Source, abi,
 };
 
-use crate::child::host_objects::{HostSink, HostSource};
+use crate::child::host_objects::HostSource;
 use crate::child::instance::{Attachments, Instance, OpenStream, OpenWriter};
 use crate::child::server::Server;
+use crate::child::sink::{HostSink, SinkBuffer};
 use crate::wire::array_transfer::{BatchParts, TreeParts, column_schema};
 use crate::wire::incoming::Incoming;
 use crate::wire::messages::{
@@ -223,15 +224,17 @@ impl Server {
     ) -> Result<Response> {
         let instance = self.instances.get(instance)?;
         let (raw, schema) = read_schema(schema)?;
-        let sink = Sink::new(Box::new(HostSink::new(sink, self.host.clone())));
+        let buffer = Arc::new(SinkBuffer::new(sink, self.host.clone(), instance.segments.clone()));
+        let sink = Sink::new(Box::new(HostSink(buffer.clone())));
         let call = self.begin_call(call, &instance);
         let exporter = instance.plugin.exporter()?;
         let options = to_options(options);
         let begin = || exporter.begin(&call.settings, format, &raw, &options, Some(sink));
         let writer = instance.call("exporter.begin", begin)?;
+        buffer.flush()?;
         let id = self.next_id();
         let _reuse = instance.reuse_segments();
-        let open = OpenWriter { writer: Some(writer), schema, _reuse, instance };
+        let open = OpenWriter { writer: Some(writer), sink: buffer, schema, _reuse, instance };
         self.writers.insert(id, Arc::new(Mutex::new(open)));
         Ok(Response::Writer(id))
     }
@@ -242,11 +245,11 @@ impl Server {
         let batch = batch.read(&open.schema, &open.instance.incoming(attachments)?)?;
         let batch = export_batch(&batch, false, open.instance.streams.for_device(batch.device()))?;
         let call = self.begin_call(call, &open.instance);
-        let OpenWriter { writer, instance, .. } = &mut *open;
+        let OpenWriter { writer, sink, instance, .. } = &mut *open;
         let writer = writer.as_mut().ok_or_else(|| Error::invalid_argument("write after finish"))?;
         let write = || writer.write(&call.settings, instance.plugin.batch_to_plugin(batch));
         instance.call("writer.write", write)?;
-        Ok(())
+        sink.flush()
     }
 
     fn finish(&self, writer: u64, call: CallParts) -> Result<()> {
@@ -256,7 +259,7 @@ impl Server {
         let finished = || Error::invalid_argument("finish was called before");
         let writer = open.writer.take().ok_or_else(finished)?;
         open.instance.call("writer.finish", || writer.finish(&call.settings))?;
-        Ok(())
+        open.sink.flush()
     }
 
     fn read_tree(

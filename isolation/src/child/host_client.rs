@@ -8,9 +8,9 @@ use crossdock_plugin_api::{Error, Progress, Result};
 
 use crate::wire::channel::check_len;
 use crate::wire::channels::Channels;
-use crate::wire::device_segments::SegmentParts;
 use crate::wire::messages::{self, Callback, CallbackReply, Failure};
 use crate::wire::outgoing::Outgoing;
+use crate::wire::segments::SegmentParts;
 
 /// The minimum time between two reports of a call's progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(10);

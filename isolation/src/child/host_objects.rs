@@ -1,15 +1,15 @@
-//! Sources and sinks that the host owns and the plugin uses.
+//! Sources that the host owns and the plugin reads.
 
 use std::sync::Arc;
 
-use crossdock_plugin_api::{ByteSink, ByteSource, Result};
+use crossdock_plugin_api::{ByteSource, Result};
 
 use crate::child::host_client::HostClient;
 use crate::files::mapping::{Mapping, read_from};
 use crate::wire::incoming::Incoming;
-use crate::wire::messages::{Callback, InputParts, SinkParts};
+use crate::wire::messages::{Callback, InputParts};
 
-/// The maximum number of bytes that one callback reads or writes.
+/// The maximum number of bytes that one callback reads.
 const MAX_CALLBACK_BYTES: usize = 1 << 20;
 
 /// A source that the host owns. This process maps the source if possible, and otherwise reads it by
@@ -67,36 +67,5 @@ impl ByteSource for HostSource {
         let (place, mapping) = (self.parts.whole?, self.mapping.as_ref()?);
         let offset = usize::try_from(place.offset()).ok()?;
         mapping.bytes().get(offset..)?.get(..usize::try_from(place.bytes).ok()?)
-    }
-}
-
-/// A sink that the host owns.
-pub struct HostSink {
-    parts: SinkParts,
-    host: Arc<HostClient>,
-}
-
-impl HostSink {
-    pub fn new(parts: SinkParts, host: Arc<HostClient>) -> Self {
-        Self { parts, host }
-    }
-}
-
-impl Drop for HostSink {
-    fn drop(&mut self) {
-        self.host.notify(&Callback::CloseSink(self.parts.id));
-    }
-}
-
-impl ByteSink for HostSink {
-    fn name(&self) -> &str {
-        &self.parts.name
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        for piece in bytes.chunks(MAX_CALLBACK_BYTES) {
-            self.host.call(&Callback::Write { sink: self.parts.id }, piece)?;
-        }
-        Ok(())
     }
 }

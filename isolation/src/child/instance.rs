@@ -13,19 +13,20 @@ use crossdock_plugin_api::{
 };
 
 use crate::child::host_client::HostClient;
-use crate::child::host_segments::{HostSegments, SegmentReuse};
 use crate::child::library::PluginInstance;
+use crate::child::received_segments::{ReceivedSegments, SegmentReuse};
+use crate::child::sink::SinkBuffer;
 use crate::wire::array_transfer::{TreeParts, column_schema};
-use crate::wire::device_segments::{SegmentParts, SegmentSender, Streams};
 use crate::wire::incoming::Incoming;
 use crate::wire::messages::{CallParts, Callback, CallbackReply, WithSegments};
 use crate::wire::outgoing::Outgoing;
+use crate::wire::segments::{SegmentParts, Streams};
 
 /// A plugin instance, with the streams and segments of its devices.
 pub struct Instance {
     pub plugin: Box<dyn PluginInstance>,
     pub streams: Streams,
-    pub segments: Option<Arc<HostSegments>>,
+    pub segments: Arc<ReceivedSegments>,
 }
 
 /// The files and segments of a request.
@@ -39,7 +40,7 @@ pub struct OpenStream {
     // Dropped before `instance`, because fields are dropped in the order of their declaration.
     pub stream: BatchStreamHandle,
     pub schema: SchemaRef,
-    pub _reuse: Option<SegmentReuse>,
+    pub _reuse: SegmentReuse,
     pub instance: Arc<Instance>,
 }
 
@@ -48,15 +49,16 @@ pub struct OpenWriter {
     // Dropped before `instance`, because fields are dropped in the order of their declaration.
     // `None` once the writer is finished.
     pub writer: Option<WriterHandle>,
+    pub sink: Arc<SinkBuffer>,
     pub schema: SchemaRef,
-    pub _reuse: Option<SegmentReuse>,
+    pub _reuse: SegmentReuse,
     pub instance: Arc<Instance>,
 }
 
 impl Instance {
     /// Keeps mapped segments mapped until the result is dropped.
-    pub fn reuse_segments(&self) -> Option<SegmentReuse> {
-        self.segments.as_ref().map(HostSegments::reuse)
+    pub fn reuse_segments(&self) -> SegmentReuse {
+        self.segments.reuse()
     }
 
     /// Calls a function of the plugin, and records the call.
@@ -66,14 +68,11 @@ impl Instance {
 
     /// Creates an empty message that sends arrays on the device in segments.
     pub fn outgoing(&self) -> Outgoing {
-        Outgoing::to_host(self.segments.clone().map(|segments| segments as Arc<dyn SegmentSender>))
+        Outgoing::to_host(self.segments.sender())
     }
 
     pub fn incoming(&self, attachments: Attachments) -> Result<Incoming> {
-        match &self.segments {
-            Some(segments) => segments.incoming(attachments.files, &attachments.segments),
-            None => Incoming::from_host(attachments.files),
-        }
+        self.segments.incoming(attachments.files, &attachments.segments)
     }
 
     pub fn encoding(&self) -> Result<EncodingHandle<'_>> {
@@ -88,9 +87,9 @@ pub fn decode_by_host(
     call: CallParts,
     (array, rows): (EncodedArray, Option<Range<u64>>),
     streams: &Streams,
-    segments: Option<&Arc<HostSegments>>,
+    segments: &Arc<ReceivedSegments>,
 ) -> Result<Owned<abi::Batch>> {
-    let mut to = Outgoing::to_host(segments.map(|segments| segments.clone() as Arc<dyn SegmentSender>));
+    let mut to = Outgoing::to_host(segments.sender());
     let schema = column_schema(array.root()?)?;
     let tree = TreeParts::write(array.root()?, &mut to)?;
     let callback = Callback::Decode { instance, call, tree, rows, segments: to.segments().to_vec() };
@@ -99,10 +98,7 @@ pub fn decode_by_host(
     let CallbackReply::Batch(WithSegments { message, segments: parts }) = reply else {
         return Err(Error::internal("the host replied without a batch"));
     };
-    let files = match segments {
-        Some(segments) => segments.incoming(files, &parts)?,
-        None => Incoming::from_host(files)?,
-    };
+    let files = segments.incoming(files, &parts)?;
     let batch = message.read(&schema, &files)?;
     export_batch(&batch, false, streams.for_device(batch.device()))
 }

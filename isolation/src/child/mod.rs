@@ -3,9 +3,10 @@
 mod dispatch;
 mod host_client;
 mod host_objects;
-mod host_segments;
 mod instance;
 pub(crate) mod library;
 mod log;
 mod object_table;
+mod received_segments;
 pub(crate) mod server;
+mod sink;

@@ -16,23 +16,23 @@ use crossdock_plugin_api::{
 };
 
 use crate::child::host_client::HostClient;
-use crate::child::host_segments::HostSegments;
 use crate::child::instance::{
     Attachments, Instance, OpenStream, OpenWriter, children_by_host, decode_by_host,
 };
 use crate::child::library::{Decoder, HostLibrary, LoadedPlugin};
 use crate::child::log::HostLogger;
 use crate::child::object_table::ObjectTable;
+use crate::child::received_segments::ReceivedSegments;
 use crate::sandbox::confine::{confine, limit_memory};
 use crate::sandbox::environment::refuse_if_privileged;
 use crate::wire::channel::{Channel, Message, MessageBudget, Reply, check_len};
 use crate::wire::channels::{Channels, MAX_CHANNELS};
-use crate::wire::device_segments::{SegmentParts, Streams};
 use crate::wire::messages::{
     self, CallParts, Callback, DEVICE_VARIABLE, Failure, FormatParts, Notice, Request, Response, Settings,
     WithSegments,
 };
 use crate::wire::outgoing::Outgoing;
+use crate::wire::segments::{SegmentParts, Streams};
 
 /// Serves the host that started this process (see [`Program`](crate::Program)) over standard input,
 /// until the host closes it.
@@ -219,7 +219,7 @@ impl Server {
         let cpu_stream = stream.memory().default_stream(Device::CPU)?;
         let device_stream = Some(stream).filter(|stream| stream.device() != Device::CPU);
         let streams = Streams::new(cpu_stream, device_stream);
-        let segments = HostSegments::new(host.clone(), backend.clone(), &streams).map(Arc::new);
+        let segments = Arc::new(ReceivedSegments::new(host.clone(), backend.clone(), &streams));
         // The host's session decodes the encodings that the plugin does not decode.
         let (streams_of_decoder, segments_of_decoder) = (streams.clone(), segments.clone());
         let decoder = HostDecoder {
@@ -254,7 +254,7 @@ struct HostDecoder {
     calls: Arc<ObjectTable<CancelFlag>>,
     instance: u64,
     streams: Streams,
-    segments: Option<Arc<HostSegments>>,
+    segments: Arc<ReceivedSegments>,
 }
 
 impl Decoder for HostDecoder {
@@ -266,7 +266,7 @@ impl Decoder for HostDecoder {
     ) -> Result<Owned<abi::Batch>> {
         let parts = CallParts::new(call, self.calls.call_id(call), call.device());
         let Self { host, instance, streams, segments, .. } = self;
-        decode_by_host(host, *instance, parts, (array, rows), streams, segments.as_ref())
+        decode_by_host(host, *instance, parts, (array, rows), streams, segments)
     }
 
     fn children(&self, node: EncodedNode<'_>) -> Result<Vec<ChildType>> {

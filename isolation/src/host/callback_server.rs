@@ -15,17 +15,18 @@ use crossdock_plugin_api::{
 };
 
 use crate::files::mapping::ReceiveBudget;
+use crate::host::device_segments::{DeviceSegments, RequestedSegment};
+use crate::host::host_segments::HostSegments;
 use crate::host::log::log_plugin_message;
-use crate::host::segments::{RequestedSegment, SharedDeviceSegments};
 use crate::host::threads::ThreadGroup;
 use crate::locks::lock;
 use crate::wire::array_transfer::{BatchParts, TreeParts, column_schema};
 use crate::wire::channel::{Channel, Message, MessageBudget, Reply, STALL_TIMEOUT, check_len};
 use crate::wire::channels::MAX_CHANNELS;
-use crate::wire::device_segments::{SegmentParts, SegmentSender, Streams};
 use crate::wire::incoming::Incoming;
-use crate::wire::messages::{self, CallParts, Callback, CallbackReply, Failure, WithSegments};
+use crate::wire::messages::{self, CallParts, Callback, CallbackReply, Failure, SinkPiece, WithSegments};
 use crate::wire::outgoing::Outgoing;
+use crate::wire::segments::{SegmentParts, SegmentSender, Streams};
 
 /// The number of channels that the host accepts beyond [`MAX_CHANNELS`], because the process may
 /// replace closed channels before the host notices that they are closed.
@@ -45,7 +46,8 @@ pub struct CallbackServer {
     sources: Mutex<HashMap<u64, Arc<Source>>>,
     sinks: Mutex<HashMap<u64, Arc<Mutex<Sink>>>>,
     /// Shared segments on the process's device, if it has one.
-    pub segments: Option<Arc<SharedDeviceSegments>>,
+    pub device_segments: Option<Arc<DeviceSegments>>,
+    pub host_segments: Arc<HostSegments>,
     instances: Mutex<HashMap<u64, DecodeContext>>,
     pub calls: Mutex<HashMap<u64, Arc<CallState>>>,
     next_id: AtomicU64,
@@ -113,7 +115,7 @@ impl Drop for PendingCall<'_> {
 impl CallbackServer {
     pub fn new(
         plugin: String,
-        segments: Option<Arc<SharedDeviceSegments>>,
+        device_segments: Option<Arc<DeviceSegments>>,
         trace: Option<Arc<Trace>>,
         budget: ReceiveBudget,
     ) -> Self {
@@ -123,7 +125,8 @@ impl CallbackServer {
             process_id: OnceLock::new(),
             sources: Mutex::default(),
             sinks: Mutex::default(),
-            segments,
+            device_segments,
+            host_segments: Arc::new(HostSegments::new(budget.clone())),
             instances: Mutex::default(),
             calls: Mutex::default(),
             next_id: AtomicU64::new(1),
@@ -184,7 +187,13 @@ impl CallbackServer {
     /// Creates an empty message to the process. Arrays on the process's device are sent in
     /// segments.
     pub fn outgoing(&self) -> Outgoing {
-        Outgoing::to_plugin(self.segments.clone().map(|segments| segments as Arc<dyn SegmentSender>))
+        Outgoing::to_plugin(self.device_segments.clone().map(|segments| segments as Arc<dyn SegmentSender>))
+    }
+
+    /// Creates an empty message to the process, with arrays in host memory that it writes to a
+    /// sink.
+    pub fn outgoing_for_sink(&self) -> Outgoing {
+        Outgoing::to_plugin(Some(self.host_segments.clone()))
     }
 
     /// Copies received segments. The copies are ready in the order of `stream`, which is the
@@ -197,26 +206,28 @@ impl CallbackServer {
         if parts.is_empty() {
             return Ok(Vec::new());
         }
-        match (&self.segments, stream) {
+        match (&self.device_segments, stream) {
             (Some(segments), Some(stream)) => segments.copy_out(parts, stream),
             _ => Err(Error::bad_data("arrays are on a device, expected arrays in host memory")),
         }
     }
 
-    /// Returns a segment of a message to the process, which no longer uses it or did not receive it.
+    /// Returns a segment of a message to the process, which does not use it or did not receive it.
     pub fn return_segment(&self, number: u64) {
-        if let Some(segments) = &self.segments {
+        if let Some(segments) = &self.device_segments {
             segments.return_sent(number);
         }
+        self.host_segments.return_sent(number);
     }
 
     /// Releases the process's segments and closes its channels. The host closes the channels
     /// itself, because copies of the process's ends may still be open in this process or in other
     /// processes.
     pub fn process_ended(&self) {
-        if let Some(segments) = &self.segments {
+        if let Some(segments) = &self.device_segments {
             segments.release_all();
         }
+        self.host_segments.release_all();
         let channels = lock(&self.channels).take();
         channels.iter().flatten().for_each(|channel| channel.close());
     }
@@ -281,8 +292,18 @@ impl CallbackServer {
         let Message { bytes, files } = message;
         // The bytes to write follow the callback in the message and are not parsed.
         let (head, _) = bytes.split_at(bytes.len().min(messages::MAX_UNCHARGED_BYTES));
-        if let Ok((Callback::Write { sink }, rest)) = messages::from_prefix(head) {
-            return self.write(sink, bytes.get(head.len() - rest.len()..).unwrap_or_default());
+        let inline = |rest: &[u8]| bytes.get(head.len() - rest.len()..).unwrap_or_default();
+        let result = match messages::from_prefix(head) {
+            Ok((Callback::Write { sink }, rest)) => Some(self.write(sink, inline(rest))),
+            Ok((Callback::WritePieces { sink, pieces }, rest)) => {
+                Some(self.write_pieces(sink, pieces, inline(rest)))
+            }
+            _ => None,
+        };
+        if let Some(result) = result {
+            // Most writes are followed by others of the same size.
+            reply.spare = bytes;
+            return result;
         }
         let _reservation = messages::charge(bytes.len(), &self.budget)?;
         self.handle(messages::from_bytes(&bytes)?, files, reply)
@@ -291,8 +312,9 @@ impl CallbackServer {
     fn handle(&self, callback: Callback, files: Vec<OwnedFd>, reply: &mut Reply) -> Result<CallbackReply> {
         match callback {
             Callback::Read { source, offset, bytes } => return self.read(source, offset, bytes, reply),
-            // Not reached, because `handle_message` handles every `Write` callback itself.
+            // Not reached, because `handle_message` handles these callbacks itself.
             Callback::Write { sink } => return self.write(sink, &[]),
+            Callback::WritePieces { sink, pieces } => return self.write_pieces(sink, pieces, &[]),
             Callback::CloseSource(source) => self.release(|| self.remove_source(source)),
             Callback::CloseSink(sink) => self.release(|| self.remove_sink(sink)),
             Callback::Decode { instance, call, tree, rows, segments } => {
@@ -308,7 +330,7 @@ impl CallbackServer {
                         "a segment on a device was requested, but the process has no device",
                     )
                 };
-                let segment = self.segments.as_ref().ok_or_else(none)?.request(id, bytes)?;
+                let segment = self.device_segments.as_ref().ok_or_else(none)?.request(id, bytes)?;
                 let RequestedSegment { number, file, file_bytes: bytes, existing } = segment;
                 reply.files = vec![file];
                 return Ok(CallbackReply::Segment { number, bytes, existing });
@@ -320,7 +342,7 @@ impl CallbackServer {
                 }
             }
             Callback::ReleaseSegment(id) => {
-                if let Some(segments) = &self.segments {
+                if let Some(segments) = &self.device_segments {
                     segments.release(id);
                 }
             }
@@ -348,6 +370,22 @@ impl CallbackServer {
         let sink = lock(&self.sinks).get(&sink).cloned();
         let sink = sink.ok_or_else(|| Error::invalid_argument("the sink has been released"))?;
         lock(&sink).write(bytes)?;
+        Ok(CallbackReply::Done)
+    }
+
+    /// Writes pieces to a sink. `inline` has the bytes of the inline pieces.
+    fn write_pieces(&self, sink: u64, pieces: Vec<SinkPiece>, mut inline: &[u8]) -> Result<CallbackReply> {
+        for piece in pieces {
+            match piece {
+                SinkPiece::Inline(bytes) => {
+                    let bytes = usize::try_from(bytes).ok().and_then(|bytes| inline.split_off(..bytes));
+                    self.write(sink, bytes.ok_or_else(|| Error::invalid_argument("an incomplete write"))?)?
+                }
+                SinkPiece::Segment { number, offset, bytes } => {
+                    self.host_segments.read_sent((number, offset, bytes), |bytes| self.write(sink, bytes))?
+                }
+            };
+        }
         Ok(CallbackReply::Done)
     }
 
@@ -527,7 +565,7 @@ mod tests {
         let (callbacks, host) = (server(), TestHost::new());
         let allocate = Callback::RequestSegment { id: 1, bytes: 64 };
         assert!(error(&callbacks, &allocate).contains("the process has no device"));
-        let parts = [SegmentParts { number: 1, file: None, bytes: 64 }];
+        let parts = [SegmentParts { number: 1, file: None, bytes: 64, is_host_memory: false }];
         let rejected = callbacks.receive_segments(&parts, None).err().unwrap();
         assert!(rejected.message().contains("expected arrays in host memory"), "{rejected}");
         let streams = Streams::new(host.stream(Device::CPU), None);

@@ -17,21 +17,21 @@ use crossdock_plugin_api::{Call, Code, Device, Error, Result};
 use crate::files::mapping::ReceiveBudget;
 use crate::host::callback_server::{CallState, CallbackServer};
 use crate::host::deadlines::Deadlines;
+use crate::host::device_segments::DeviceSegments;
 use crate::host::output::forward_output;
 use crate::host::program::Program;
 use crate::host::response_wait::{GRACE, ResponseWait, Timeout, WaitError};
-use crate::host::segments::SharedDeviceSegments;
 use crate::host::threads::ThreadGroup;
 use crate::locks::lock;
 use crate::sandbox::cgroup::Group;
 use crate::wire::channel::{Channel, Message, STALL_TIMEOUT, check_len};
 use crate::wire::channels::Channels;
-use crate::wire::device_segments::{SegmentParts, SegmentSender};
 use crate::wire::incoming::Incoming;
 use crate::wire::messages::{
     self, CallParts, DEVICE_VARIABLE, Failure, Notice, Request, Response, WithSegments,
 };
 use crate::wire::outgoing::Outgoing;
+use crate::wire::segments::{SegmentParts, SegmentSender};
 
 /// The maximum time of a release. The host ends a process that exceeds this time.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -67,7 +67,7 @@ impl Child {
         program: &Program,
         group: Option<Group>,
         deadlines: Deadlines,
-        segments: Option<Arc<SharedDeviceSegments>>,
+        segments: Option<Arc<DeviceSegments>>,
         trace: Option<Arc<Trace>>,
         budget: ReceiveBudget,
     ) -> Result<Self> {
@@ -143,7 +143,7 @@ impl Child {
 
     /// Loads the plugin's file. Must be the first request.
     pub fn load(&self, request: &Request, file: &File) -> Result<()> {
-        let has_driver = self.callbacks.segments.is_some();
+        let has_driver = self.callbacks.device_segments.is_some();
         // A process sends no messages while its driver starts, so the timeout is extended.
         let extend = |timeout: Duration| if has_driver { timeout.max(DRIVER_START_TIMEOUT) } else { timeout };
         let Deadlines { silence, call } = self.deadlines;
@@ -172,8 +172,8 @@ impl Child {
 
     /// Whether the process has `device`.
     pub fn has(&self, device: Device) -> bool {
-        let is_device = |segments: &Arc<SharedDeviceSegments>| segments.device() == device;
-        device == Device::CPU || self.callbacks.segments.as_ref().is_some_and(is_device)
+        let is_device = |segments: &Arc<DeviceSegments>| segments.device() == device;
+        device == Device::CPU || self.callbacks.device_segments.as_ref().is_some_and(is_device)
     }
 
     /// Creates an empty message. Arrays on the process's device are sent in segments.

@@ -8,12 +8,14 @@ use crossdock_memory::Memory;
 use crossdock_plugin_api::{Call, Error, Owned, Result, abi};
 
 use crate::host::child::Child;
-use crate::host::segments::{SegmentReuse, SharedDeviceSegments};
+use crate::host::device_segments::DeviceMemory;
+use crate::host::host_segments::HostMemory;
+use crate::host::segment_pool::{SegmentPool, SegmentReuse};
 use crate::wire::array_transfer::BatchParts;
-use crate::wire::device_segments::Streams;
 use crate::wire::incoming::Incoming;
 use crate::wire::messages::{CallParts, Request, Response};
 use crate::wire::outgoing::Outgoing;
+use crate::wire::segments::Streams;
 
 /// A plugin's process, and the memory and streams with which the host receives arrays from it.
 #[derive(Clone)]
@@ -22,6 +24,9 @@ pub struct Connection {
     pub memory: Memory,
     pub streams: Streams,
 }
+
+/// Keeps the segments of all kinds of memory.
+pub type SegmentReuses = (Option<SegmentReuse<DeviceMemory>>, SegmentReuse<HostMemory>);
 
 /// The error for a response of the wrong kind.
 pub fn unexpected_response() -> Error {
@@ -49,8 +54,9 @@ impl Connection {
     }
 
     /// Keeps the segments of messages for later messages until the result is dropped.
-    pub fn reuse_segments(&self) -> Option<SegmentReuse> {
-        self.child.callbacks.segments.as_ref().map(SharedDeviceSegments::reuse)
+    pub fn reuse_segments(&self) -> SegmentReuses {
+        let callbacks = &self.child.callbacks;
+        (callbacks.device_segments.as_ref().map(SegmentPool::reuse), callbacks.host_segments.reuse())
     }
 
     /// Reads and validates a received batch, including the contents of its buffers.

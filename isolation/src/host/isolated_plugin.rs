@@ -11,8 +11,8 @@ use crossdock_plugin_api::{Device, Result};
 use crate::files::mapping::ReceiveBudget;
 use crate::host::child::Child;
 use crate::host::deadlines::Deadlines;
+use crate::host::device_segments::DeviceSegments;
 use crate::host::program::{Program, ProgramCheck};
-use crate::host::segments::SharedDeviceSegments;
 use crate::locks::lock;
 use crate::sandbox::cgroup::Group;
 use crate::wire::messages::Request;
@@ -69,7 +69,7 @@ impl IsolatedPlugin {
         memory_limit_bytes: u64,
         trace: Option<&Arc<Trace>>,
         account: Arc<Account>,
-        create_segments: impl FnOnce(Device) -> Result<SharedDeviceSegments>,
+        create_segments: impl FnOnce(Device) -> Result<DeviceSegments>,
     ) -> Result<Arc<Child>> {
         let mut running = lock(&self.running);
         running.retain(|_, child| child.strong_count() > 0);

@@ -17,13 +17,13 @@ use crossdock_plugin_api::{
 use crate::host::callback_server::DecodeContext;
 use crate::host::child::Child;
 use crate::host::connection::{Connection, unexpected_response};
+use crate::host::device_segments::DeviceSegments;
 use crate::host::isolated_plugin::IsolatedPlugin;
 use crate::host::remote_objects::{RemoteStream, RemoteWriter, register_source};
-use crate::host::segments::SharedDeviceSegments;
 use crate::wire::array_transfer::{BatchParts, TreeParts, column_schema};
-use crate::wire::device_segments::Streams;
 use crate::wire::messages::{FormatParts, FragmentParts, OperatorParts, Request, Response, SinkParts};
 use crate::wire::outgoing::Outgoing;
+use crate::wire::segments::Streams;
 
 /// An instance in another process.
 pub struct RemoteInstance {
@@ -70,7 +70,7 @@ impl RemoteInstance {
             // The segments have their own host object, because the process may outlive this
             // instance.
             let memory = Memory::from_host(&create_host(segment_account.clone())?)?;
-            Ok(SharedDeviceSegments::new(backend.clone(), segment_account, memory.default_stream(device)?))
+            Ok(DeviceSegments::new(backend.clone(), segment_account, memory.default_stream(device)?))
         };
         let limit = settings.memory_limit_bytes;
         let child = plugin.child(session, device, limit, backend.trace(), account, segments)?;

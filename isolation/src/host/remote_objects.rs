@@ -7,12 +7,11 @@ use crossdock_arrays::{export_schema, import_batch};
 use crossdock_memory_backend::Reservation;
 use crossdock_parts::read_schema;
 use crossdock_plugin_api::{
-    BatchStream, BatchWriter, Call, Capsule, Honoured, Map, Options, Owned, Result, Source, abi,
+    BatchStream, BatchWriter, Call, Capsule, Device, Honoured, Map, Options, Owned, Result, Source, abi,
 };
 
 use crate::host::child::Child;
-use crate::host::connection::{Connection, unexpected_response};
-use crate::host::segments::SegmentReuse;
+use crate::host::connection::{Connection, SegmentReuses, unexpected_response};
 use crate::wire::array_transfer::BatchParts;
 use crate::wire::messages::{InputParts, Request, Response};
 use crate::wire::outgoing::Outgoing;
@@ -59,7 +58,7 @@ pub struct RemoteStream {
     _sources: Vec<SourceRegistration>,
     /// Reserves the memory of the schema.
     _reservation: Option<Reservation>,
-    _reuse: Option<SegmentReuse>,
+    _reuse: SegmentReuses,
 }
 
 impl RemoteStream {
@@ -123,7 +122,7 @@ pub struct RemoteWriter {
     id: u64,
     schema: SchemaRef,
     sink: u64,
-    _reuse: Option<SegmentReuse>,
+    _reuse: SegmentReuses,
 }
 
 impl RemoteWriter {
@@ -135,8 +134,12 @@ impl RemoteWriter {
 
 impl BatchWriter for RemoteWriter {
     fn write(&mut self, call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<Vec<Capsule>> {
-        let mut files = self.connection.child.outgoing();
         let batch = import_batch(batch, &self.schema, &self.connection.memory)?;
+        let mut files = if batch.device() == Device::CPU {
+            self.connection.child.callbacks.outgoing_for_sink()
+        } else {
+            self.connection.child.outgoing()
+        };
         let batch = BatchParts::write(batch, &self.connection.streams, &mut files)?;
         let parts = self.connection.child.call_parts(call);
         let request = Request::Write { writer: self.id, call: parts, batch };

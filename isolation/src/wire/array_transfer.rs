@@ -11,9 +11,9 @@ use crossdock_plugin_api::{Device, EncodedArray, EncodedNode, Error, Owned, Resu
 use serde::{Deserialize, Serialize};
 
 use crate::files::mapping::Mapping;
-use crate::wire::device_segments::Streams;
 use crate::wire::incoming::{Incoming, Place};
 use crate::wire::outgoing::Outgoing;
+use crate::wire::segments::Streams;
 
 /// A batch without its schema, because both processes know the schema.
 #[derive(Serialize, Deserialize)]
@@ -45,13 +45,13 @@ impl BatchParts {
         if needs_compaction {
             batch = batch.compact(stream)?;
         }
-        let in_host_memory = |buffer: &&Buffer| is_host_memory(buffer) && !to.accepts_device(buffer.device());
-        let views = buffers(batch.columns()).into_iter().filter(in_host_memory);
+        let views = buffers(batch.columns()).into_iter().filter(|buffer| is_host_memory(buffer));
         let views = views.map(|buffer| buffer.host_view(stream)).collect::<Result<Vec<HostView<'_>>>>()?;
         to.restrict_to(views.iter().map(|view| &**view));
         let parts = crossdock_parts::BatchParts::write(&batch, |buffer| {
-            if to.accepts_device(buffer.device()) {
-                return to.place_on_device(buffer.clone(), 1);
+            let accepts = to.accepts_device(buffer.device());
+            if accepts && (!is_host_memory(buffer) || !to.sends_file_of(&buffer.host_view(stream)?)) {
+                return to.place_in_segment(buffer.clone(), 1);
             }
             to.place(&buffer.host_view(stream)?, 1)
         })?;
@@ -144,7 +144,7 @@ fn place_of(buffer: &abi::EncodedBuffer, to: &mut Outgoing) -> Result<Option<Pla
             let ready = Ready::from_sync_event(buffer.sync_event, &owner);
             Buffer::foreign(&owner, device, address, Some(bytes), ready)
         };
-        to.place_on_device(borrowed, alignment).map(Some)
+        to.place_in_segment(borrowed, alignment).map(Some)
     } else {
         Ok(None)
     }
@@ -208,7 +208,7 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::files::mapping::ReceiveBudget;
-    use crate::wire::device_segments::{SegmentSender, SentSegment, fill};
+    use crate::wire::segments::{SegmentSender, SentSegment, fill};
 
     const ROWS: usize = 1 << 20;
 

@@ -48,6 +48,8 @@ pub struct Reply {
     pub bytes: Vec<u8>,
     pub payload: Vec<u8>,
     pub files: Vec<OwnedFd>,
+    /// Memory for the next message that is received. It may be empty.
+    pub spare: Vec<u8>,
 }
 
 /// Checks the length of a message.
@@ -241,13 +243,15 @@ impl Channel {
     /// Waits for the next message. After the first byte, calls `wait` repeatedly while no bytes
     /// arrive. If `wait` returns an error, the reception ends.
     pub fn receive_while<E: From<io::Error>>(&self, wait: Wait<'_, E>) -> Result<Option<Message>, E> {
-        Ok(self.receive_within(&MessageBudget::default(), wait)?.map(|(message, _)| message))
+        Ok(self.receive_within(&MessageBudget::default(), Vec::new(), wait)?.map(|(message, _)| message))
     }
 
-    /// Waits for the next message, and counts it against `budget`.
+    /// Waits for the next message, and counts it against `budget`. Its bytes are written to `bytes`
+    /// if they fit.
     fn receive_within<'a, E: From<io::Error>>(
         &self,
         budget: &'a MessageBudget,
+        mut bytes: Vec<u8>,
         wait: Wait<'_, E>,
     ) -> Result<Option<(Message, MessageReservation<'a>)>, E> {
         let mut head = [0; HEAD_BYTES];
@@ -277,9 +281,10 @@ impl Channel {
         reservation.add_bytes(len)?;
         // The allocation grows with the received bytes, because the declared length may be wrong.
         const FIRST_BYTES: usize = 64 << 10;
-        let (mut bytes, mut received) = (Vec::new(), 0);
+        bytes.truncate(len);
+        let mut received = 0;
         while received < len {
-            bytes.resize(len.min((2 * received).max(FIRST_BYTES)), 0);
+            bytes.resize(len.min(bytes.capacity().max(2 * received).max(FIRST_BYTES)), 0);
             self.receive_rest(bytes.get_mut(received..).unwrap_or_default(), start, wait)?;
             received = bytes.len();
         }
@@ -405,13 +410,16 @@ impl Channel {
     /// Handles messages one after another, within `budget`, until the remote end is closed or a
     /// reply cannot be sent.
     pub fn serve(&self, budget: &MessageBudget, handle: impl Fn(Message) -> Reply) {
-        while let Ok(Some((message, _reservation))) = self.receive_within::<io::Error>(budget, &mut || Ok(()))
+        let mut spare = Vec::new();
+        while let Ok(Some((message, _reservation))) =
+            self.receive_within::<io::Error>(budget, std::mem::take(&mut spare), &mut || Ok(()))
         {
-            let reply = handle(message);
+            let mut reply = handle(message);
             let files: Vec<_> = reply.files.iter().map(AsFd::as_fd).collect();
             if self.send(&reply.bytes, &reply.payload, &files).is_err() {
                 return;
             }
+            spare = std::mem::take(&mut reply.spare);
         }
     }
 
@@ -489,16 +497,19 @@ mod tests {
             for channel in [&send_a, &send_b] {
                 scope.spawn(|| channel.send(&large, &[], &[]).unwrap());
             }
-            let first = a.receive_within(&budget, &mut no_limit).unwrap().unwrap();
-            let second = b.receive_within(&budget, &mut no_limit).unwrap().unwrap();
+            let first = a.receive_within(&budget, Vec::new(), &mut no_limit).unwrap().unwrap();
+            let second = b.receive_within(&budget, Vec::new(), &mut no_limit).unwrap().unwrap();
             // Small messages are not counted.
             send_c.send(b"small", &[], &[]).unwrap();
-            assert_eq!(c.receive_within(&budget, &mut no_limit).unwrap().unwrap().0.bytes, b"small");
+            assert_eq!(
+                c.receive_within(&budget, Vec::new(), &mut no_limit).unwrap().unwrap().0.bytes,
+                b"small"
+            );
             scope.spawn(|| {
                 // This fails because the receiver rejects the message after its head.
                 let _ = send_c.send(&large, &[], &[]);
             });
-            let error = c.receive_within(&budget, &mut no_limit).map(drop).unwrap_err();
+            let error = c.receive_within(&budget, Vec::new(), &mut no_limit).map(drop).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::QuotaExceeded);
             c.close();
             drop((first, second));

@@ -4,11 +4,10 @@
 //! The format of the messages may change between builds, because both processes run the same build
 //! (see [`Request::Load`]).
 
-use std::borrow::Cow;
 use std::ops::Range;
 use std::time::Duration;
 
-use crossdock_memory_backend::{Phase, Reservation};
+use crossdock_memory_backend::Reservation;
 use crossdock_parts::{ChildParts, DeviceParts, NodeHead};
 use crossdock_plugin_api::{
     Call, CallSettings, Code, ColumnPlan, DecodePlan, Device, Error, Format, Honoured, Literal, OptionInfo,
@@ -19,8 +18,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::files::mapping::ReceiveBudget;
 use crate::wire::array_transfer::{BatchParts, TreeParts};
-use crate::wire::device_segments::SegmentParts;
 use crate::wire::incoming::Place;
+use crate::wire::segments::SegmentParts;
+use crate::wire::trace_parts::PhaseParts;
 
 /// The environment variable that names the device of a plugin's process. The device is not sent in
 /// a message, because the process must start the device before it gives up its rights and receives
@@ -279,6 +279,12 @@ pub enum Callback {
     Write {
         sink: u64,
     },
+    /// Writes pieces to a sink, one after the other. The bytes of the inline pieces follow the
+    /// message.
+    WritePieces {
+        sink: u64,
+        pieces: Vec<SinkPiece>,
+    },
     CloseSink(u64),
     /// Decodes an array in the session to which the instance belongs.
     Decode {
@@ -321,35 +327,13 @@ pub enum Callback {
     },
 }
 
-#[derive(Serialize, Deserialize)]
-pub enum PhaseParts {
-    Begin { plugin: String, what: String, is_callback: bool },
-    End { bytes: Option<u64>, error: Option<String> },
-}
-
-impl From<Phase<'_>> for PhaseParts {
-    fn from(phase: Phase<'_>) -> Self {
-        match phase {
-            Phase::Begin { plugin, what, is_callback } => {
-                Self::Begin { plugin: plugin.into_owned(), what: what.into_owned(), is_callback }
-            }
-            Phase::End { bytes, error } => Self::End { bytes, error: error.map(Cow::into_owned) },
-        }
-    }
-}
-
-impl From<PhaseParts> for Phase<'static> {
-    /// Truncates all texts to 1000 characters, because the process could send texts of any length.
-    fn from(parts: PhaseParts) -> Self {
-        const MAX_CHARS: usize = 1000;
-        let truncate = |text: String| text.chars().take(MAX_CHARS).collect();
-        match parts {
-            PhaseParts::Begin { plugin, what, is_callback } => {
-                Self::Begin { plugin: truncate(plugin), what: truncate(what), is_callback }
-            }
-            PhaseParts::End { bytes, error } => Self::End { bytes, error: error.map(truncate) },
-        }
-    }
+/// Bytes to write to a sink.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub enum SinkPiece {
+    /// The number of bytes. They follow the message.
+    Inline(u64),
+    /// Bytes of a segment of host memory that the host sent.
+    Segment { number: u64, offset: u64, bytes: u64 },
 }
 
 /// The result of a [`Callback`].

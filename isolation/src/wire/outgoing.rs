@@ -12,8 +12,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use crate::files::mapping::{Mapping, OpenFile};
 use crate::files::seal::seal;
 use crate::wire::channel::MAX_FILES;
-use crate::wire::device_segments::{SegmentParts, SegmentSender};
 use crate::wire::incoming::{Place, Within};
+use crate::wire::segments::{SegmentParts, SegmentSender};
 
 /// The alignment of buffers in files, in bytes. It is the length of a cache line, which Arrow
 /// recommends.
@@ -133,6 +133,17 @@ impl Outgoing {
         }
     }
 
+    /// Returns the mapped file that contains `bytes`, if it is sent as a descriptor: the file, the
+    /// offset of `bytes` in it, and its length in bytes.
+    fn file_to_send(&self, bytes: &[u8]) -> Option<(Arc<OpenFile>, u64, u64)> {
+        Mapping::file_containing(bytes).filter(|(file, ..)| self.sends_as_descriptor(file))
+    }
+
+    /// Whether [`Outgoing::place`] sends the file that contains `bytes` without a copy.
+    pub fn sends_file_of(&self, bytes: &[u8]) -> bool {
+        self.file_to_send(bytes).is_some()
+    }
+
     /// Whether buffers on this device are sent in segments.
     pub fn accepts_device(&self, device: Device) -> bool {
         self.segment_sender.as_ref().is_some_and(|sender| sender.device() == device)
@@ -144,7 +155,7 @@ impl Outgoing {
     ///
     /// # Errors
     /// The buffer's length is unknown, or the segment would be longer than the address space.
-    pub fn place_on_device(&mut self, buffer: Buffer, alignment: u64) -> Result<Place> {
+    pub fn place_in_segment(&mut self, buffer: Buffer, alignment: u64) -> Result<Place> {
         /// The alignment of memory that CUDA allocates.
         const DEVICE_ALIGNMENT: u64 = 256;
         let unknown = || Error::internal("cannot send a buffer of unknown length");
@@ -160,7 +171,7 @@ impl Outgoing {
         Ok(Place { within, offset: offset as u64, bytes: bytes as u64 })
     }
 
-    /// Copies the buffers that [`Outgoing::place_on_device`] added into one segment.
+    /// Copies the buffers that [`Outgoing::place_in_segment`] added into one segment.
     ///
     /// # Errors
     /// Device memory is exhausted, or the device fails.
@@ -170,8 +181,9 @@ impl Outgoing {
             return Ok(());
         };
         let sent = sender.fill_segment(&pending, bytes)?;
+        let is_host_memory = sender.device() == Device::CPU;
         let file = sent.file.map(|file| self.push(SentFile::Segment(file))).transpose()?;
-        self.segments.push(SegmentParts { number: sent.number, file, bytes: sent.bytes });
+        self.segments.push(SegmentParts { number: sent.number, file, bytes: sent.bytes, is_host_memory });
         Ok(())
     }
 
@@ -197,8 +209,7 @@ impl Outgoing {
                  {MAX_ALIGNMENT}"
             )));
         }
-        let location = Mapping::file_containing(bytes).filter(|(file, ..)| self.sends_as_descriptor(file));
-        if let Some((file, offset, _)) = location
+        if let Some((file, offset, _)) = self.file_to_send(bytes)
             && let Some(index) = self.push_mapped(file)?
         {
             return Ok(Place { within: Within::File(index), offset, bytes: size });

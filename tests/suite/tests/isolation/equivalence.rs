@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{DataType, Field, Schema};
 use crossdock::api::{
     Call, CancelFlag, Device, EncodedArray, EncodedNode, Encoding, LogicalType, NodeParts, Options, Owned,
@@ -196,6 +198,50 @@ fn isolated_plugin_writes_the_same_files() {
         convert(&[], &direct);
         convert(&["--isolate"], &isolated);
         assert!(std::fs::read(&direct).unwrap() == std::fs::read(&isolated).unwrap(), "{compression}");
+    }
+}
+
+#[test]
+fn isolated_plugin_writes_the_same_bytes_from_memory_of_the_host() {
+    if crate::skips("isolated_plugin_writes_the_same_bytes_from_memory_of_the_host") {
+        return;
+    }
+    const ROWS: usize = 300_000;
+    let (_host, direct, isolated) = sessions();
+    let numbers = |seed: i64| -> ArrayRef {
+        Arc::new((0..ROWS as i64).map(|i| (i % 7 != seed).then_some(i * seed)).collect::<Int64Array>())
+    };
+    let texts: ArrayRef = Arc::new((0..ROWS).map(|i| Some("ab".repeat(i % 9))).collect::<StringArray>());
+    // Buffers of many sizes, of which some are too short to be written from shared memory.
+    let lengths = [ROWS, 10, 5_000, ROWS, 40_000];
+    let batches = lengths.into_iter().zip(1..).map(|(rows, seed)| {
+        let columns = [("a", numbers(seed)), ("b", texts.clone()), ("c", numbers(seed + 1))];
+        RecordBatch::try_from_iter_with_nullable(columns.map(|(name, array)| (name, array, true)))
+            .unwrap()
+            .slice(0, rows)
+    });
+    let mut bytes = Vec::new();
+    let mut file = StreamWriter::try_new(&mut bytes, &batches.clone().next().unwrap().schema()).unwrap();
+    batches.for_each(|batch| file.write(&batch).unwrap());
+    file.finish().unwrap();
+    let batches = read(&direct, Input::bytes(bytes));
+    for (format, compression) in
+        [("arrow-ipc-stream", "none"), ("arrow-ipc-file", "none"), ("arrow-ipc-file", "lz4")]
+    {
+        let written = |session: &Session| {
+            let (to, options) = (Some(format.into()), Options::new().with("compression", compression));
+            let sink = VecSink::new();
+            let output = Output::Memory(sink.clone());
+            let mut writer =
+                session.write(output, batches[0].schema(), &WriteOptions { to, options }).unwrap();
+            for batch in &batches {
+                writer.write(batch.clone()).unwrap();
+            }
+            writer.finish().unwrap();
+            sink.take()
+        };
+        let (expected, actual) = (written(&direct), written(&isolated));
+        assert!(expected.len() > 1_000_000 && expected == actual, "{format} {compression}");
     }
 }
 

@@ -1,74 +1,27 @@
-//! Allocates the shared device segments of a plugin's process.
+//! Shared segments of device memory.
 
-use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use crossdock_memory::{Buffer, BufferMut, ForeignOwner, Ready, Stream};
+use crossdock_memory::{Buffer, BufferMut, ForeignOwner, Stream};
 use crossdock_memory_backend::{Account, Backend};
-use crossdock_plugin_api::{Code, Device, Error, Result};
+use crossdock_plugin_api::{Device, Error, Result};
 
-use crate::locks::lock;
-use crate::wire::device_segments::{SegmentParts, SegmentSender, SentSegment, fill};
+use crate::host::segment_pool::{SegmentMemory, SegmentPool, State};
+use crate::wire::segments::{SegmentParts, fill};
 
 /// The maximum number of segments that a process has requested and not used. A process uses at most
 /// one segment for each response or callback.
 const MAX_SEGMENTS: usize = 64;
 
-/// The maximum number of segments that are kept for later messages. The driver needs longer to
-/// create a segment than to copy its content.
-const MAX_FREE_SEGMENTS: usize = 4;
+/// Segments of device memory. Both processes can read and write them.
+pub type DeviceSegments = SegmentPool<DeviceMemory>;
 
-/// Lengths of segments are multiples of this number of bytes, as the driver's are.
-const GRANULARITY: usize = 2 << 20;
-
-/// The shared device segments of one process.
-pub struct SharedDeviceSegments {
+/// Memory of one device that is charged to an account.
+pub struct DeviceMemory {
     backend: Backend,
     account: Arc<Account>,
     stream: Stream,
-    /// `None` once the process has ended.
-    state: Mutex<Option<State>>,
-}
-
-#[derive(Default)]
-struct State {
-    /// Segments that the process requested and has not used yet, by the id of the request.
-    requested: HashMap<u64, Segment>,
-    /// Segments of messages to the process, which has not returned them yet, by number.
-    sent: HashMap<u64, Segment>,
-    /// Segments for later messages. The one that was used last is the last.
-    free: Vec<Segment>,
-    /// The number of [`SegmentReuse`]s. Without any, no segment is free.
-    n_reuses: usize,
-    /// The number of the last segment.
-    last: u64,
-}
-
-struct Segment {
-    number: u64,
-    memory: Buffer,
-    file: OwnedFd,
-    file_bytes: u64,
-    /// When the content of the last message has been copied out.
-    copied: Ready,
-}
-
-/// Keeps segments for later messages until this value is dropped.
-pub struct SegmentReuse(Arc<SharedDeviceSegments>);
-
-impl Drop for SegmentReuse {
-    fn drop(&mut self) {
-        let mut free = Vec::new();
-        if let Some(state) = lock(&self.0.state).as_mut() {
-            state.n_reuses -= 1;
-            if state.n_reuses == 0 {
-                free = std::mem::take(&mut state.free);
-            }
-        }
-        // The segments are dropped after the lock is released.
-        drop(free);
-    }
 }
 
 /// A segment for a message of the process.
@@ -81,83 +34,54 @@ pub struct RequestedSegment {
     pub existing: Vec<u64>,
 }
 
-impl State {
-    /// Takes the smallest free segment that has `bytes` bytes and whose content has been copied.
-    fn take_free(&mut self, bytes: usize) -> Option<Segment> {
-        let is_usable = |segment: &Segment| {
-            segment.memory.len() >= Some(bytes) && segment.copied.is_done().unwrap_or(false)
-        };
-        let usable = self.free.iter().enumerate().filter(|(_, segment)| is_usable(segment));
-        let (i, _) = usable.min_by_key(|(_, segment)| segment.memory.len())?;
-        Some(self.free.remove(i))
+impl SegmentMemory for DeviceMemory {
+    type Block = Buffer;
+
+    fn device(&self) -> Device {
+        self.stream.device()
     }
 
-    fn check_request(&self, id: u64) -> Result<()> {
-        let count = self.requested.len();
-        if count < MAX_SEGMENTS && !self.requested.contains_key(&id) {
-            return Ok(());
-        }
-        Err(Error::invalid_argument(format!(
-            "a request for segment {id} while {count} segments are unused; expected a new id, and at most {MAX_SEGMENTS} \
-             unused segments"
-        )))
-    }
-}
-
-impl SharedDeviceSegments {
-    /// Creates segments on the device of `stream` and charges them to `account`.
-    pub fn new(backend: Backend, account: Arc<Account>, stream: Stream) -> Self {
-        Self { backend, account, stream, state: Mutex::new(Some(State::default())) }
-    }
-
-    /// Keeps segments for later messages, as long as a stream or a writer is open. Otherwise they
-    /// would use memory of the device for an unknown time.
-    pub fn reuse(self: &Arc<Self>) -> SegmentReuse {
-        if let Some(state) = lock(&self.state).as_mut() {
-            state.n_reuses += 1;
-        }
-        SegmentReuse(self.clone())
-    }
-
-    /// Runs `f` with the state.
-    fn with_state<T>(&self, f: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
-        let has_ended = || Error::invalid_argument("the process has ended and cannot receive a segment");
-        f(lock(&self.state).as_mut().ok_or_else(has_ended)?)
-    }
-
-    /// Returns a segment of at least `bytes` bytes that no message uses.
-    fn take(&self, bytes: usize) -> Result<Segment> {
-        if let Some(segment) = self.with_state(|state| Ok(state.take_free(bytes)))? {
-            return Ok(segment);
-        }
-        // A segment that is slightly too large also fits for the next message.
-        let bytes = bytes.checked_next_multiple_of(GRANULARITY).unwrap_or(bytes);
-        let device = self.stream.device();
-        let block = self.with_memory(|| self.account.allocate_exportable(device, bytes))?;
+    fn allocate(&self, bytes: usize) -> Result<(Buffer, OwnedFd, u64)> {
+        let device = self.device();
+        let block = self.account.allocate_exportable(device, bytes)?;
         // SAFETY: the line above allocated `block` on `device` in the host that the memory belongs
         // to, and `block` is moved into the buffer.
         let memory = unsafe { BufferMut::from_block(self.stream.memory(), device, block) };
         let memory = memory.freeze_now();
         let (file, file_bytes) = self.backend.export_file(memory.address())?;
-        self.with_state(|state| {
-            state.last += 1;
-            Ok(Segment { number: state.last, memory, file, file_bytes, copied: Ready::Now })
-        })
+        Ok((memory, file, file_bytes))
     }
 
-    /// Runs `work`. If memory is exhausted, releases the free segments and runs it again.
-    fn with_memory<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
-        match work() {
-            Err(error) if error.code() == Code::OUT_OF_MEMORY && self.release_free() => work(),
-            result => result,
-        }
+    fn is_unused(&self, _: &Buffer) -> bool {
+        // `Segment::copied` says when the copies out of the block are complete.
+        true
     }
 
-    /// Releases the segments that are kept for later messages. Returns whether there were any.
-    fn release_free(&self) -> bool {
-        let free = lock(&self.state).as_mut().map(|state| std::mem::take(&mut state.free));
-        // The segments are dropped after the lock is released.
-        free.is_some_and(|free| !free.is_empty())
+    fn fill(&self, block: &Buffer, buffers: &[(Buffer, usize)], bytes: usize) -> Result<()> {
+        let owner = ForeignOwner::new(block.clone());
+        let (device, address) = (self.device(), block.address());
+        // SAFETY: the block has at least `bytes` bytes, and the owner keeps them. No message uses
+        // the block, so the host does not access it elsewhere.
+        let mut target = unsafe { BufferMut::foreign(self.stream.memory(), &owner, device, address, bytes) };
+        fill(&mut target, buffers, &self.stream)
+    }
+}
+
+fn check_request<B>(state: &State<B>, id: u64) -> Result<()> {
+    let count = state.requested.len();
+    if count < MAX_SEGMENTS && !state.requested.contains_key(&id) {
+        return Ok(());
+    }
+    Err(Error::invalid_argument(format!(
+        "a request for segment {id} while {count} segments are unused; expected a new id, and at most {MAX_SEGMENTS} unused \
+         segments"
+    )))
+}
+
+impl DeviceSegments {
+    /// Creates segments on the device of `stream` and charges them to `account`.
+    pub fn new(backend: Backend, account: Arc<Account>, stream: Stream) -> Self {
+        Self::over(DeviceMemory { backend, account, stream })
     }
 
     /// Returns a segment of at least `bytes` bytes for a message of the process.
@@ -169,15 +93,13 @@ impl SharedDeviceSegments {
         let too_long =
             |_| Error::out_of_memory(format!("a segment of {bytes} bytes exceeds the address space"));
         let bytes = usize::try_from(bytes).map_err(too_long)?;
-        self.with_state(|state| state.check_request(id))?;
+        self.with_state(|state| check_request(state, id))?;
         let segment = self.take(bytes)?;
         let (number, file, file_bytes) = (segment.number, segment.file.try_clone()?, segment.file_bytes);
         self.with_state(|state| {
-            state.check_request(id)?;
+            check_request(state, id)?;
             state.requested.insert(id, segment);
-            let existing = state.requested.values().chain(state.sent.values()).chain(&state.free);
-            let existing = existing.map(|segment| segment.number).collect();
-            Ok(RequestedSegment { number, file, file_bytes, existing })
+            Ok(RequestedSegment { number, file, file_bytes, existing: state.numbers() })
         })
     }
 
@@ -194,13 +116,12 @@ impl SharedDeviceSegments {
                     parts.number
                 ))
             };
-            let take = |state: &mut State| state.requested.remove(&parts.number);
-            let mut segment = lock(&self.state).as_mut().and_then(take).ok_or_else(unknown)?;
+            let take = |state: &mut State<Buffer>| state.requested.remove(&parts.number).ok_or_else(unknown);
+            let mut segment = self.with_state(take)?;
             // The process states the length of its message. Its segment may be longer.
-            let bytes = usize::try_from(parts.bytes).unwrap_or(usize::MAX);
-            let bytes = bytes.min(segment.memory.len().unwrap_or(0));
+            let bytes = usize::try_from(parts.bytes).unwrap_or(usize::MAX).min(segment.bytes);
             let mut copy = self.with_memory(|| stream.memory().alloc(stream, bytes))?;
-            stream.copy(&mut copy, 0, &segment.memory, 0, bytes)?;
+            stream.copy(&mut copy, 0, &segment.block, 0, bytes)?;
             let copy = copy.freeze(stream)?;
             segment.copied = copy.ready().clone();
             self.keep(segment);
@@ -209,59 +130,12 @@ impl SharedDeviceSegments {
         segments.iter().map(copy_out).collect()
     }
 
-    /// Keeps a segment for a later message, or releases it.
-    fn keep(&self, segment: Segment) {
-        let mut released = Vec::new();
-        match lock(&self.state).as_mut() {
-            Some(state) if state.n_reuses > 0 => {
-                state.free.push(segment);
-                let surplus = state.free.len().saturating_sub(MAX_FREE_SEGMENTS);
-                released.extend(state.free.drain(..surplus));
-            }
-            _ => released.push(segment),
-        }
-        // The segments are dropped after the lock is released.
-        drop(released);
-    }
-
     /// Releases a requested segment that the process does not use. It is not kept, because work of
     /// the process on it may be incomplete after an error.
     pub fn release(&self, id: u64) {
-        let segment = lock(&self.state).as_mut().and_then(|state| state.requested.remove(&id));
+        // After the end of the process, there is none.
+        let segment = self.with_state(|state| Ok(state.requested.remove(&id)));
         drop(segment);
-    }
-
-    /// Keeps or releases the segment of a message to the process, which does not use it any more.
-    pub fn return_sent(&self, number: u64) {
-        let segment = lock(&self.state).as_mut().and_then(|state| state.sent.remove(&number));
-        segment.into_iter().for_each(|segment| self.keep(segment));
-    }
-
-    /// Releases all segments after the process has ended.
-    pub fn release_all(&self) {
-        let state = lock(&self.state).take();
-        drop(state);
-    }
-}
-
-impl SegmentSender for SharedDeviceSegments {
-    fn device(&self) -> Device {
-        self.stream.device()
-    }
-
-    fn fill_segment(&self, buffers: &[(Buffer, usize)], bytes: usize) -> Result<SentSegment> {
-        let segment = self.take(bytes)?;
-        let owner = ForeignOwner::new(segment.memory.clone());
-        let (device, address) = (self.device(), segment.memory.address());
-        // SAFETY: the segment has at least `bytes` bytes, and the owner keeps them. No message uses
-        // the segment, so the host does not access it elsewhere.
-        let mut target = unsafe { BufferMut::foreign(self.stream.memory(), &owner, device, address, bytes) };
-        fill(&mut target, buffers, &self.stream)?;
-        let (number, bytes, file) = (segment.number, segment.file_bytes, segment.file.try_clone()?);
-        self.with_state(|state| {
-            state.sent.insert(number, segment);
-            Ok(SentSegment { number, bytes, file: Some(file) })
-        })
     }
 }
 
@@ -270,18 +144,19 @@ impl SegmentSender for SharedDeviceSegments {
 mod tests {
     use std::io::Write;
 
-    use crossdock_plugin_api::abi;
+    use crossdock_memory::Ready;
+    use crossdock_plugin_api::{Code, abi};
     use crossdock_test_support::TestHost;
 
     use super::*;
-    use crate::wire::device_segments::open;
+    use crate::wire::segments::{SegmentSender, open};
 
     const GPU: Device = Device::cuda(0);
     const BYTES: usize = 3 << 20;
 
     /// Returns the segments of a process, and a stream of the host. If the machine has no GPU,
     /// prints the reason for the test `test` and returns `None`.
-    fn segments(test: &str) -> Option<(TestHost, Arc<SharedDeviceSegments>, Stream)> {
+    fn segments(test: &str) -> Option<(TestHost, Arc<DeviceSegments>, Stream)> {
         let backend = Backend::builder().limit_bytes(1 << 30).build();
         if let Err(missing) = backend.cuda() {
             // `eprintln!` would be captured by the test runner.
@@ -291,11 +166,11 @@ mod tests {
         let host = TestHost::over(backend.clone());
         let stream = host.stream(GPU);
         let account = backend.account("a process");
-        Some((host, Arc::new(SharedDeviceSegments::new(backend, account, stream.clone())), stream))
+        Some((host, Arc::new(DeviceSegments::new(backend, account, stream.clone())), stream))
     }
 
     fn parts(number: u64, bytes: usize) -> SegmentParts {
-        SegmentParts { number, file: None, bytes: bytes as u64 }
+        SegmentParts { number, file: None, bytes: bytes as u64, is_host_memory: false }
     }
 
     fn contents(buffer: &Buffer, stream: &Stream) -> Vec<u8> {
@@ -383,7 +258,7 @@ mod tests {
         assert!(too_many.message().contains("at most 64 unused segments"), "{too_many}");
         segments.release_all();
         assert!(segments.request(1000, 64).map(drop).unwrap_err().message().contains("has ended"));
-        assert!(error(0).message().contains("did not request"));
+        assert!(error(0).message().contains("has ended"));
         // `assert_nothing_leaked` fails if unused segments were not released.
         host.assert_nothing_leaked();
     }

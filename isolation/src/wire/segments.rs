@@ -1,12 +1,17 @@
-//! Shared device segments: device memory that the host allocates and that both processes map.
+//! Shared segments: memory that the host allocates and that both processes map.
 //!
 //! The host sends a segment to the plugin's process as an open file. The driver needs longer to
-//! create or to map a segment than to copy its content, so segments are used for several messages in
-//! both directions, one after the other. Device memory cannot be sealed, so both sides copy. The sender copies its buffers into a segment on the device and waits
-//! for the copies. The host copies received buffers out of the segment before it validates them.
-//! Therefore a process can access no other device memory of the host, and cannot change data that
-//! the host has validated. The host never opens a file from a process, because a process refers to
-//! a segment by its id.
+//! create or to map a segment than to copy its content, so segments are used for several messages
+//! in both directions, one after the other.
+//!
+//! Device memory cannot be sealed, so both sides copy. The sender copies its buffers into a segment
+//! on the device and waits for the copies. The host copies received buffers out of the segment
+//! before it validates them. Therefore a process can access no other device memory of the host, and
+//! cannot change data that the host has validated. The host never opens a file from a process,
+//! because a process refers to a segment by its id.
+//!
+//! Segments of host memory contain the arrays that a process writes to a sink. Only the host can
+//! write them, so the host writes to the sink from the segment.
 
 use std::os::fd::OwnedFd;
 
@@ -23,9 +28,11 @@ pub struct SegmentParts {
     pub number: u64,
     /// In a message to the plugin's process: the index of the segment's file in the message.
     pub file: Option<u32>,
-    /// In a message to the plugin's process: the length of the segment's file in bytes. In a message
-    /// to the host: the number of bytes of the segment that the message uses.
+    /// In a message to the plugin's process: the length of the segment's file in bytes. In a
+    /// message to the host: the number of bytes of the segment that the message uses.
     pub bytes: u64,
+    /// Whether the segment is host memory. Set in messages to the plugin's process.
+    pub is_host_memory: bool,
 }
 
 /// A segment into which buffers were copied.
