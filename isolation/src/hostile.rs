@@ -106,7 +106,8 @@ impl Connection<'_> {
     /// # Errors
     /// If the response or its files are malformed.
     pub fn receive_response(&mut self, bytes: Vec<u8>, files: Vec<OwnedFd>) -> Result<Option<DeviceBatch>> {
-        let (WithSegments { message, segments }, files) = parse_response(Message { bytes, files })?;
+        let (WithSegments { message, segments }, files) =
+            parse_response(Message { bytes, files }, &self.callbacks)?;
         let files = Incoming::from_plugin(files, &self.callbacks.budget)?;
         let files = files.with_segments(self.segments(&segments));
         match message {
@@ -256,7 +257,7 @@ mod tests {
     fn response(message: Response) -> Vec<u8> {
         let response: std::result::Result<WithSegments<Response>, Failure> =
             Ok(WithSegments { message, segments: Vec::new() });
-        messages::to_bytes(&response).unwrap()
+        messages::to_bytes(&(Vec::<u64>::new(), response)).unwrap()
     }
 
     /// Creates a batch of numbers and words. Returns the batch, its parts and their files.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crossdock_plugin_api::{Error, Progress, Result};
 
+use crate::locks::lock;
 use crate::wire::channel::check_len;
 use crate::wire::channels::Channels;
 use crate::wire::messages::{self, Callback, CallbackReply, Failure};
@@ -16,9 +17,49 @@ use crate::wire::segments::SegmentParts;
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Sends callbacks.
-pub struct HostClient(pub Channels);
+pub struct HostClient {
+    channels: Channels,
+    returns: Mutex<Returns>,
+}
+
+/// Segments that this process does not use any more.
+#[derive(Default)]
+struct Returns {
+    /// The number of requests that are being handled.
+    n_requests: usize,
+    /// The segments to return with the next response.
+    numbers: Vec<u64>,
+}
 
 impl HostClient {
+    pub fn new(channels: Channels) -> Self {
+        Self { channels, returns: Mutex::default() }
+    }
+
+    /// Must be followed by [`Self::end_request`].
+    pub fn begin_request(&self) {
+        lock(&self.returns).n_requests += 1;
+    }
+
+    /// Returns the numbers of the segments to return with the response.
+    pub fn end_request(&self) -> Vec<u64> {
+        let mut returns = lock(&self.returns);
+        returns.n_requests -= 1;
+        std::mem::take(&mut returns.numbers)
+    }
+
+    /// Returns the segment of a message from the host: with a response if one will be sent, and
+    /// otherwise with a message of its own.
+    pub fn return_segment(&self, number: u64) {
+        let mut returns = lock(&self.returns);
+        if returns.n_requests > 0 {
+            returns.numbers.push(number);
+            return;
+        }
+        drop(returns);
+        self.notify(&Callback::ReturnSegment(number));
+    }
+
     /// Sends a callback, followed by `payload`. Returns the reply and its payload.
     ///
     /// # Errors
@@ -37,7 +78,8 @@ impl HostClient {
     ) -> Result<(CallbackReply, Vec<u8>, Vec<OwnedFd>)> {
         let bytes = messages::to_bytes(callback)?;
         check_len(bytes.len().saturating_add(payload.len()))?;
-        let mut message = self.0.request(&bytes, payload, &files.seal()?, None, || Ok::<(), Error>(()))?;
+        let mut message =
+            self.channels.request(&bytes, payload, &files.seal()?, None, || Ok::<(), Error>(()))?;
         type CallbackResult = std::result::Result<CallbackReply, Failure>;
         let (result, rest) = messages::from_prefix::<CallbackResult>(&message.bytes)?;
         let head_len = message.bytes.len() - rest.len();
@@ -56,7 +98,7 @@ impl HostClient {
 
     /// Sends a callback, unless all channels are busy.
     pub fn try_notify(&self, callback: &Callback) {
-        if self.0.has_capacity() {
+        if self.channels.has_capacity() {
             self.notify(callback);
         }
     }

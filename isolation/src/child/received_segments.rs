@@ -74,7 +74,7 @@ pub struct ReceivedSegment {
 
 impl Drop for ReceivedSegment {
     fn drop(&mut self) {
-        self.host.notify(&Callback::ReturnSegment(self.number));
+        self.host.return_segment(self.number);
     }
 }
 

@@ -69,7 +69,7 @@ fn run(library: Box<dyn HostLibrary>) -> Result<std::convert::Infallible> {
     // The timeout is too long to have an effect, because the host decides how long a request may
     // take.
     const STALL_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
-    let host = Arc::new(HostClient(Channels::new(sender, MAX_CHANNELS, STALL_TIMEOUT)));
+    let host = Arc::new(HostClient::new(Channels::new(sender, MAX_CHANNELS, STALL_TIMEOUT)));
     let log_host = host.clone();
     let log = move |level, message| log_host.try_notify(&Callback::Log { level, message });
     // This cannot fail, because no subscriber has been set before.
@@ -148,6 +148,7 @@ impl Server {
 
     /// Dispatches the request in a message. Returns its response or its error.
     fn reply_to(&self, message: Message) -> Reply {
+        self.host.begin_request();
         let mut files = Outgoing::default();
         let request = messages::from_bytes::<(Request, Vec<SegmentParts>)>(&message.bytes);
         let response = request.and_then(|(request, segments)| {
@@ -158,8 +159,10 @@ impl Server {
         let response = response.and_then(|message| {
             Ok((WithSegments { message, segments: segments.clone() }, files.into_files()?))
         });
-        let to_bytes =
-            |result: Result<WithSegments<Response>>| messages::to_bytes(&result.map_err(Failure::from));
+        let returned = self.host.end_request();
+        let to_bytes = |result: Result<WithSegments<Response>>| {
+            messages::to_bytes(&(&returned, result.map_err(Failure::from)))
+        };
         let reply = response.and_then(|(message, files)| {
             let bytes = to_bytes(Ok(message))?;
             check_len(bytes.len()).map(|()| (bytes, files))

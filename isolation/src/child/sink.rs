@@ -13,15 +13,17 @@ use crate::wire::messages::{Callback, SinkParts, SinkPiece};
 const MAX_INLINE_BYTES: usize = 1 << 20;
 /// The minimum number of bytes that are written from a segment. Fewer bytes are sent in a message.
 const MIN_SEGMENT_BYTES: usize = 4 << 10;
+/// Writes of more bytes that are in no segment are sent without collecting them.
+const MAX_COLLECTED_BYTES: usize = 300 << 10;
 /// The maximum number of pieces of a message.
 const MAX_PIECES: usize = 256;
 /// The maximum number of bytes of the pieces of a message.
 const MAX_PENDING_BYTES: usize = 16 << 20;
 
-/// The bytes that the plugin has written, and that the host has not written yet. Bytes in a segment
-/// of the host are not sent; the host reads them there. They are collected, because a message for
-/// each of them takes longer than writing it. The server flushes the buffer before the host's
-/// request ends.
+/// The bytes that the plugin has written, and that the host has not written yet. They are
+/// collected, because a message for each write takes longer than the write. Bytes in a segment of the host are
+/// not sent; the host reads them there. The server flushes the buffer before the host's request
+/// ends.
 pub struct SinkBuffer {
     sink: SinkParts,
     host: Arc<HostClient>,
@@ -52,16 +54,20 @@ impl SinkBuffer {
             if pending.messages.last().is_none_or(|last| !Arc::ptr_eq(last, &message)) {
                 pending.messages.push(message);
             }
-        } else if pending.pieces.is_empty() || pending.inline.len() + bytes.len() > MAX_INLINE_BYTES {
+        } else if bytes.len() > MAX_COLLECTED_BYTES {
             self.send(&mut pending)?;
             for part in bytes.chunks(MAX_INLINE_BYTES) {
                 self.host.call(&Callback::Write { sink: self.sink.id }, part)?;
             }
         } else {
-            pending.pieces.push(SinkPiece::Inline(bytes.len() as u64));
+            match pending.pieces.last_mut() {
+                Some(SinkPiece::Inline(n)) => *n += bytes.len() as u64,
+                _ => pending.pieces.push(SinkPiece::Inline(bytes.len() as u64)),
+            }
             pending.inline.extend_from_slice(bytes);
         }
-        if pending.pieces.len() >= MAX_PIECES || pending.bytes >= MAX_PENDING_BYTES {
+        let is_full = pending.inline.len() + MAX_COLLECTED_BYTES > MAX_INLINE_BYTES;
+        if is_full || pending.pieces.len() >= MAX_PIECES || pending.bytes >= MAX_PENDING_BYTES {
             self.send(&mut pending)?;
         }
         Ok(())

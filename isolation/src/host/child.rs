@@ -149,7 +149,7 @@ impl Child {
         let Deadlines { silence, call } = self.deadlines;
         let deadlines = Deadlines { silence: silence.map(extend), call: call.map(extend) };
         let message = self.exchange(request, &[], &[file.as_fd()], None, Timeout::Deadlines(deadlines))?;
-        parse_response(message).map(drop)
+        parse_response(message, &self.callbacks).map(drop)
     }
 
     /// Releases an object in the process. The timeout is short because other threads may wait for
@@ -157,7 +157,8 @@ impl Child {
     pub fn release(&self, request: &Request) {
         let timeout = self.deadlines.silence.map_or(RELEASE_TIMEOUT, |silence| silence.min(RELEASE_TIMEOUT));
         // An error means that the process has ended. Then the object no longer exists.
-        let _ = self.exchange(request, &[], &[], None, Timeout::Release(timeout));
+        let response = self.exchange(request, &[], &[], None, Timeout::Release(timeout));
+        let _ = response.and_then(|response| parse_response(response, &self.callbacks));
     }
 
     /// Returns the settings of a call for a request, with a new call id.
@@ -211,7 +212,7 @@ impl Child {
             |_: &Error| files.segments().iter().for_each(|parts| self.callbacks.return_segment(parts.number));
         let message = exchange().inspect_err(take_back)?;
         let reservation = messages::charge(message.bytes.len(), &self.callbacks.budget)?;
-        let (WithSegments { message, segments }, files) = parse_response(message)?;
+        let (WithSegments { message, segments }, files) = parse_response(message, &self.callbacks)?;
         let segments = self.callbacks.receive_segments(&segments, stream)?;
         let incoming = Incoming::from_plugin(files, &self.callbacks.budget)?;
         Ok((message, incoming.with_segments(segments).with_reservation(reservation)))
@@ -320,9 +321,14 @@ impl Drop for Child {
     }
 }
 
-pub fn parse_response(message: Message) -> Result<(WithSegments<Response>, Vec<OwnedFd>)> {
-    let response: std::result::Result<WithSegments<Response>, Failure> =
-        messages::from_bytes(&message.bytes)?;
+/// Parses a response, and takes the segments back that the process returns with it.
+pub fn parse_response(
+    message: Message,
+    callbacks: &CallbackServer,
+) -> Result<(WithSegments<Response>, Vec<OwnedFd>)> {
+    type Parsed = (Vec<u64>, std::result::Result<WithSegments<Response>, Failure>);
+    let (returned, response): Parsed = messages::from_bytes(&message.bytes)?;
+    returned.into_iter().for_each(|number| callbacks.return_segment(number));
     Ok((response?, message.files))
 }
 
