@@ -21,9 +21,9 @@ const MAX_PIECES: usize = 256;
 const MAX_PENDING_BYTES: usize = 16 << 20;
 
 /// The bytes that the plugin has written, and that the host has not written yet. They are
-/// collected, because a message for each write takes longer than the write. Bytes in a segment of the host are
-/// not sent; the host reads them there. The server flushes the buffer before the host's request
-/// ends.
+/// collected, because a message for each write takes longer than the write. Bytes in a segment of
+/// the host are not sent; the host reads them there. The server flushes the buffer before the
+/// host's request ends.
 pub struct SinkBuffer {
     sink: SinkParts,
     host: Arc<HostClient>,
