@@ -21,12 +21,25 @@ const DEFAULT_BYTES_AHEAD: u64 = 256 << 20;
 /// that are still being copied.
 const DEFAULT_BYTES_AHEAD_OF_DEVICE: u64 = 384 << 20;
 
+/// Maximum size of batches that are read ahead for a device that decompresses them, in bytes. It
+/// includes the compressed bodies and the scratch memory.
+const DEFAULT_BYTES_AHEAD_OF_DECOMPRESSION: u64 = 1 << 30;
+
+/// Like [`max_bytes_ahead`], while a device decompresses the batches.
+pub fn max_bytes_ahead_of_decompression(byte_budget: u64, memory_limit_bytes: u64) -> u64 {
+    limited(byte_budget, DEFAULT_BYTES_AHEAD_OF_DECOMPRESSION, memory_limit_bytes)
+}
+
 /// Maximum size of batches that are read ahead, or that wait to be written, in bytes.
 /// `byte_budget` is the budget of the call, and `memory_limit_bytes` the limit of the session; 0
 /// stands for none. Without a budget, these batches use at most a quarter of the session's memory,
 /// because the caller needs memory for its work on other batches.
 pub fn max_bytes_ahead(byte_budget: u64, device: Device, memory_limit_bytes: u64) -> u64 {
     let default = if device == Device::CPU { DEFAULT_BYTES_AHEAD } else { DEFAULT_BYTES_AHEAD_OF_DEVICE };
+    limited(byte_budget, default, memory_limit_bytes)
+}
+
+fn limited(byte_budget: u64, default: u64, memory_limit_bytes: u64) -> u64 {
     match (byte_budget, memory_limit_bytes) {
         (0, 0) => default,
         (0, limit) => default.min(limit / 4),

@@ -8,7 +8,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crossdock_kernels::{Checks, Lz4Buffers, Lz4Content, StartedChecks};
-use crossdock_memory::{Buffer, BufferMut, LoadRange, Memory, Result, Stream};
+use crossdock_memory::{Buffer, BufferMut, LoadRange, Result, Stream};
 use crossdock_plugin_api::{Code, TaskGroup};
 
 use super::bytes::Bytes;
@@ -82,7 +82,8 @@ impl<T> Decompression<T> {
         bytes: usize,
         on_host: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Result<Self> {
-        let Transport { memory, stream, loader, tasks, cancel } = *transport;
+        let Transport { memory, stream, decompressions, loader, tasks, cancel } = *transport;
+        let decompression = decompressions.next(memory, stream.device())?;
         let scratch_bytes = list.scratch_bytes(bytes);
         let started = Arc::new(Mutex::new(None));
         let result = started.clone();
@@ -92,7 +93,7 @@ impl<T> Decompression<T> {
             let start = || {
                 let mut block = memory.alloc(&stream, stored_bytes)?;
                 body.load(&loader, &cancel, &mut block, &loads, &stream)?;
-                launch(&memory, block, &list, bytes, &stream)
+                launch(block, &list, bytes, &stream, &decompression)
             };
             match start() {
                 // The host of the session is older than the kernel, or has not enough memory.
@@ -123,17 +124,16 @@ impl<T> Decompression<T> {
     }
 }
 
-/// Launches the decompression on a stream of its own, so that it overlaps with the copies and the
-/// decompressions of other bodies.
+/// Launches the decompression on `stream`.
 fn launch(
-    memory: &Memory,
     block: BufferMut,
     list: &Lz4Buffers,
     bytes: usize,
     copies: &Stream,
+    stream: &Stream,
 ) -> Result<Started> {
     let block = block.freeze(copies)?;
-    let stream = &memory.create_stream(copies.device())?;
+    let memory = stream.memory();
     let words = memory.alloc_with(stream, list.words().len(), |to| {
         to.copy_from_slice(list.words());
         Ok(())

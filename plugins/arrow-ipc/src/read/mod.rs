@@ -2,6 +2,7 @@
 
 mod build;
 pub mod bytes;
+mod decompression_streams;
 mod deferred;
 mod device_lz4;
 mod dictionaries;

@@ -12,6 +12,7 @@ use crossdock_plugin_api::{
 };
 
 use super::build::{Builder, Shape};
+use super::decompression_streams::DecompressionStreams;
 use super::dictionaries::Dictionaries;
 use super::footer_check::FOOTER_SCHEMA_DIFFERS;
 use super::in_flight::InFlight;
@@ -24,7 +25,7 @@ use super::waiting;
 use crate::codec::Codec;
 use crate::footer_metadata;
 use crate::fragments::{self, Piece};
-use crate::limits::max_bytes_ahead;
+use crate::limits::{max_bytes_ahead, max_bytes_ahead_of_decompression};
 use crate::wire::schema::{names_and_types, same_types};
 use crate::wire::{BatchMeta, Column, Header, Message, Schema};
 use crossdock_memory::StoredSource;
@@ -46,6 +47,7 @@ pub struct Reader {
     /// The stream on which bodies are copied to the device. It is separate, so that copies overlap
     /// with work on the call's stream. `None` for the CPU.
     uploads: Option<Stream>,
+    decompressions: DecompressionStreams,
     /// The schema of the batch that is returned next.
     schema: Schema,
     /// The schema of the message that is read next. This message may belong to a following stream.
@@ -138,6 +140,7 @@ impl Reader {
         Ok(Self {
             name,
             uploads,
+            decompressions: DecompressionStreams::default(),
             host: host.clone(),
             memory: memory.clone(),
             loader: loader.clone(),
@@ -185,18 +188,24 @@ impl Reader {
     /// Whether another message may be loaded, if the budget allows it.
     fn has_room(&self) -> bool {
         let width = self.tasks.width();
-        let max = match self.pending.back() {
-            Some(Pending::Batch { body, .. }) if body.is_decompressing() => MAX_DECOMPRESSING.max(width),
-            _ => width,
-        };
+        let max = if self.is_decompressing() { MAX_DECOMPRESSING.max(width) } else { width };
         self.pending.len() <= max
+    }
+
+    /// Whether the device decompresses the last batch.
+    fn is_decompressing(&self) -> bool {
+        matches!(self.pending.back(), Some(Pending::Batch { body, .. }) if body.is_decompressing())
     }
 
     /// Starts to load up to one message per thread, or more messages that the device decompresses,
     /// within the budget.
     fn read_ahead(&mut self, call: &Call<'_>, stream: &Stream) -> Result<()> {
-        let budget = max_bytes_ahead(call.byte_budget(), self.device, self.memory_limit_bytes);
+        let limit = self.memory_limit_bytes;
         while !self.has_ended && self.has_room() {
+            let budget = match self.is_decompressing() {
+                true => max_bytes_ahead_of_decompression(call.byte_budget(), limit),
+                false => max_bytes_ahead(call.byte_budget(), self.device, limit),
+            };
             let ahead = self.in_flight.bytes()? + self.pending.iter().map(Pending::bytes).sum::<u64>();
             if self.pending.is_empty() {
                 self.in_flight.wait(budget)?;
@@ -292,8 +301,8 @@ impl Reader {
     }
 
     fn transport<'a>(&'a self, stream: &'a Stream) -> Transport<'a> {
-        let Self { cancel, memory, loader, tasks, .. } = self;
-        Transport { cancel, memory, stream, loader, tasks }
+        let Self { cancel, memory, loader, tasks, decompressions, .. } = self;
+        Transport { cancel, memory, stream, decompressions, loader, tasks }
     }
 
     /// Begins a stream that follows another one, as in concatenated files. Its batches belong to
