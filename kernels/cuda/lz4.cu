@@ -7,10 +7,7 @@
 // no lane waits for a store of another one. Sequences that are too long for this, and the last
 // sequence of a block, are decoded one by one.
 //
-// If the blocks of a frame are linked, matches also refer to the block before, which another warp
-// may be decoding. For a byte whose source is there, a warp stores how far before its block the
-// source is. Copies of the byte within the block get the same number. crossdock_resolve_lz4 then
-// fills in these bytes, one block of a frame after the other.
+// The blocks of a frame must be independent: no match refers to the block before.
 #include "words.cuh"
 
 // The number of compressed bytes that a warp has in shared memory.
@@ -23,7 +20,6 @@
 // to 7 bytes before the first word.
 #define LZ4_DISTANCE 520
 #define LZ4_MAX_BLOCK (4u << 20)
-#define LZ4_MAX_OFFSET 65535u
 #define LZ4_WRONG 0xffffffffu
 // The size of a piece of a buffer that is not compressed.
 #define LZ4_PLAIN_PIECE 65536u
@@ -154,55 +150,24 @@ static __device__ __noinline__ void lz4_copy(u8* to, const u8* from, u32 n) {
   for (u32 i = head + words * 4 + lane; i < n; i += 32) store(to + i, lz4_load<IS_OUTPUT>(from + i));
 }
 
-// The output of a block. If the blocks are linked, `outside` has a number for each byte: how far
-// before the block its source is, or 0. The numbers are 0 initially.
+// The output of a block.
 struct Lz4Output {
   u8* block;
-  u16* outside;
   // The number of bytes written, and of bytes that may be written.
   u32 done;
   u32 room;
-  // The number of bytes before the block to which matches may refer.
-  u32 before;
 };
-
-// A byte, and its number in `outside`.
-struct Lz4Byte {
-  u8 value;
-  u16 outside;
-};
-
-// The byte at position `i` relative to the block.
-template <bool IS_LINKED>
-DEVICE Lz4Byte lz4_earlier_byte(const Lz4Output& out, i32 i) {
-  Lz4Byte byte = {0, 0};
-  if (IS_LINKED && i < 0) {
-    byte.outside = (u16)-i;
-    return byte;
-  }
-  byte.value = load(out.block + i);
-  if (IS_LINKED) byte.outside = load(out.outside + i);
-  return byte;
-}
-
-template <bool IS_LINKED>
-DEVICE void lz4_put(const Lz4Output& out, u32 i, Lz4Byte byte) {
-  store(out.block + i, byte.value);
-  if (IS_LINKED && byte.outside != 0) store(out.outside + i, byte.outside);
-}
 
 // Copies a match of `n` bytes. Not inlined, because long matches are rare.
-template <bool IS_LINKED>
 static __device__ __noinline__ void lz4_copy_match(Lz4Output out, u32 offset, u32 n) {
   u32 lane = lz4_lane();
-  // Repeats the bytes before the match: all of it if the blocks are linked, otherwise until the
-  // distance is large enough for whole words.
-  u32 distance = offset * ((LZ4_DISTANCE - 1) / offset + 1), first = n;
-  if (!IS_LINKED) first = n < distance - offset ? n : distance - offset;
+  // Repeats the bytes before the match until the distance is large enough for whole words.
+  u32 distance = offset * ((LZ4_DISTANCE - 1) / offset + 1);
+  u32 first = n < distance - offset ? n : distance - offset;
   u32 step = 32 % offset, i = lane % offset;
 #pragma unroll 1
   for (u32 k = lane; k < first; k += 32) {
-    lz4_put<IS_LINKED>(out, out.done + k, lz4_earlier_byte<IS_LINKED>(out, (i32)(out.done - offset + i)));
+    store(out.block + out.done + k, load(out.block + (out.done - offset + i)));
     i += step;
     if (i >= offset) i -= offset;
   }
@@ -222,18 +187,14 @@ DEVICE i32 lz4_source(ulonglong2 sequence, u32 x) {
 }
 
 // The byte of a group with this source.
-template <bool IS_LINKED>
-DEVICE Lz4Byte lz4_byte(const Lz4Input& in, const Lz4Output& out, i32 source) {
-  Lz4Byte literal = {0, 0};
-  if (source < LZ4_LITERAL) return lz4_earlier_byte<IS_LINKED>(out, (i32)out.done + source);
-  literal.value = in.window()[source - LZ4_LITERAL];
-  return literal;
+DEVICE u8 lz4_byte(const Lz4Input& in, const Lz4Output& out, i32 source) {
+  if (source < LZ4_LITERAL) return load(out.block + ((i32)out.done + source));
+  return in.window()[source - LZ4_LITERAL];
 }
 
 // Decodes the sequences that begin at the 32 bytes from position `p` on, as far as they are short
 // enough. Returns the number of bytes written: 0 if the first sequence is too long, and LZ4_WRONG
 // for an error.
-template <bool IS_LINKED>
 DEVICE u32 lz4_group(Lz4Input& in, u32& p, const Lz4Output& out) {
   u32 lane = lz4_lane(), up_to = WARP >> (31 - lane);
   Lz4Scratch& scratch = lz4_own_scratch();
@@ -273,7 +234,7 @@ DEVICE u32 lz4_group(Lz4Input& in, u32& p, const Lz4Output& out) {
   u32 begins = __ballot_sync(WARP, is_begin);
   u32 last = 31 - __clz(begins);
   u32 total = __shfl_sync(WARP, start + n, last);
-  bool is_wrong = is_begin && (offset == 0 || offset > out.before + out.done + start + literals);
+  bool is_wrong = is_begin && (offset == 0 || offset > out.done + start + literals);
   if (__ballot_sync(WARP, is_wrong) != 0 || total > out.room - out.done) return LZ4_WRONG;
   u32 mark = is_begin ? 1u << (start & 31) : 0;
   u32 marks_low = lz4_any_bits(start < 32 ? mark : 0), marks_high = lz4_any_bits(start < 32 ? 0 : mark);
@@ -297,11 +258,11 @@ DEVICE u32 lz4_group(Lz4Input& in, u32& p, const Lz4Output& out) {
     if ((u32)low_from < LZ4_GROUP) low_from = low_from < 32 ? low_low : low_high;
     if ((u32)high_from < LZ4_GROUP) high_from = high_from < 32 ? high_low : high_high;
   }
-  Lz4Byte low_byte, high_byte;
-  if (has_low) low_byte = lz4_byte<IS_LINKED>(in, out, low_from);
-  if (has_high) high_byte = lz4_byte<IS_LINKED>(in, out, high_from);
-  if (has_low) lz4_put<IS_LINKED>(out, out.done + lane, low_byte);
-  if (has_high) lz4_put<IS_LINKED>(out, out.done + lane + 32, high_byte);
+  u8 low_byte = 0, high_byte = 0;
+  if (has_low) low_byte = lz4_byte(in, out, low_from);
+  if (has_high) high_byte = lz4_byte(in, out, high_from);
+  if (has_low) store(out.block + out.done + lane, low_byte);
+  if (has_high) store(out.block + out.done + lane + 32, high_byte);
   p += __shfl_sync(WARP, next, last);
   // The next sequences read this output, and use the same scratch memory.
   __syncwarp();
@@ -310,14 +271,13 @@ DEVICE u32 lz4_group(Lz4Input& in, u32& p, const Lz4Output& out) {
 
 // Decodes a block. Returns the number of bytes written, or LZ4_WRONG. Not inlined, so that the
 // variables of the caller are not in registers meanwhile.
-template <bool IS_LINKED>
 static __device__ __noinline__ u32 lz4_block(Lz4Input in, u32 p, Lz4Output out) {
   in.move_to(p);
 #pragma unroll 1
   while (p < in.end) {
     // The last lane's sequence has up to 1 + 1 + 64 + 2 + 1 bytes.
     in.need(p, 128);
-    u32 n = lz4_group<IS_LINKED>(in, p, out);
+    u32 n = lz4_group(in, p, out);
     if (n == LZ4_WRONG) return LZ4_WRONG;
     out.done += n;
     if (n != 0) continue;
@@ -335,9 +295,9 @@ static __device__ __noinline__ u32 lz4_block(Lz4Input in, u32 p, Lz4Output out) 
     u32 offset = in.window()[p - in.base] | (u32)in.window()[p - in.base + 1] << 8;
     p += 2;
     if (length == 19 && !in.extend(p, length, out.room)) return LZ4_WRONG;
-    if (offset == 0 || offset > out.before + out.done || length > out.room - out.done) return LZ4_WRONG;
+    if (offset == 0 || offset > out.done || length > out.room - out.done) return LZ4_WRONG;
     __syncwarp();
-    lz4_copy_match<IS_LINKED>(out, offset, length);
+    lz4_copy_match(out, offset, length);
     out.done += length;
     __syncwarp();
   }
@@ -363,23 +323,19 @@ DEVICE bool lz4_is_end(Bytes from, u64 i) {
 
 // The words of a buffer in the list of buffers: the number of pieces before it, the range of its
 // frame's blocks, or of its content if it is not compressed, the range of its output, and the size
-// of a block, which only the last block may not have. This is 0 if the buffer is not compressed,
-// and its highest bit is set if the blocks are linked.
+// of a block, which only the last block may not have. This is 0 if the buffer is not compressed.
 enum { LZ4_PIECES, LZ4_BEGIN, LZ4_END, LZ4_TO, LZ4_BYTES, LZ4_BLOCK, LZ4_WORDS };
-#define LZ4_LINKED (1ull << 63)
 
 struct Lz4Buffer {
   Bytes frame;
   Target to;
-  u16* outside;
   // The size of a piece.
   u64 size;
   bool is_compressed;
-  bool is_linked;
 };
 
-// Reads buffer `i`. Returns false if one of its ranges is wrong. `from` may be empty.
-DEVICE bool lz4_read_buffer(Bytes buffers, u64 i, Bytes from, Target to, Target outside, Lz4Buffer& buffer) {
+// Reads buffer `i`. Returns false if one of its ranges is wrong.
+DEVICE bool lz4_read_buffer(Bytes buffers, u64 i, Bytes from, Target to, Lz4Buffer& buffer) {
   u64 word = i * LZ4_WORDS, begin = word_at<u64>(buffers, word + LZ4_BEGIN);
   u64 end = word_at<u64>(buffers, word + LZ4_END), first = word_at<u64>(buffers, word + LZ4_TO);
   u64 bytes = word_at<u64>(buffers, word + LZ4_BYTES), block = word_at<u64>(buffers, word + LZ4_BLOCK);
@@ -387,14 +343,8 @@ DEVICE bool lz4_read_buffer(Bytes buffers, u64 i, Bytes from, Target to, Target 
   buffer.to.at = to.at + first;
   buffer.to.len = bytes;
   buffer.is_compressed = block != 0;
-  buffer.is_linked = (block & LZ4_LINKED) != 0;
-  buffer.size = block == 0 ? LZ4_PLAIN_PIECE : block & ~LZ4_LINKED;
-  if (buffer.size == 0 || buffer.size > LZ4_MAX_BLOCK) return false;
-  buffer.outside = 0;
-  if (buffer.is_linked) {
-    if (((u64)outside.at & 1) != 0 || outside.len / 2 < to.len) return false;
-    buffer.outside = (u16*)outside.at + first;
-  }
+  buffer.size = block == 0 ? LZ4_PLAIN_PIECE : block;
+  if (buffer.size > LZ4_MAX_BLOCK) return false;
   if (begin > end || end > from.len) return false;
   // The loads of a window stay within the bytes of the frame.
   buffer.frame.at = from.at + begin;
@@ -427,19 +377,19 @@ DEVICE bool lz4_piece(const Lz4Buffer& buffer, u64 piece) {
     if (stored != n) return false;
     lz4_copy<false>(to, begin, n);
   } else {
-    u32 skew = (u32)(u64)begin & 15, before = buffer.is_linked ? (u32)min64(start, LZ4_MAX_OFFSET) : 0;
+    u32 skew = (u32)(u64)begin & 15;
     Lz4Input in = {frame, begin - skew, skew + stored, 0};
-    Lz4Output out = {to, buffer.is_linked ? buffer.outside + start : 0, 0, n, before};
-    if ((buffer.is_linked ? lz4_block<true>(in, skew, out) : lz4_block<false>(in, skew, out)) != n) return false;
+    Lz4Output out = {to, 0, n};
+    if (lz4_block(in, skew, out) != n) return false;
   }
   return rest > n || lz4_is_end(frame, i + 4 + stored);
 }
 
 KERNEL_BLOCKS(crossdock_decompress_lz4, 4) {
-  PARAMS(FROM, BUFFERS, PIECES, TO, OUTSIDE, CELL);
+  PARAMS(FROM, BUFFERS, PIECES, TO, CELL);
   FIND_JOB;
   Bytes from = job.read(FROM), buffers = job.read(BUFFERS);
-  Target to = job.write(TO), outside = job.write(OUTSIDE);
+  Target to = job.write(TO);
   u64 n = buffers.len / (8 * LZ4_WORDS), pieces = job.value(PIECES), wrong = NONE;
 #pragma unroll 1
   for (u64 piece = job.thread / 32; piece < pieces && n > 0; piece += job.threads / 32) {
@@ -452,58 +402,10 @@ KERNEL_BLOCKS(crossdock_decompress_lz4, 4) {
     }
     u64 before = word_at<u64>(buffers, low * LZ4_WORDS + LZ4_PIECES);
     Lz4Buffer buffer;
-    bool is_right = piece >= before && lz4_read_buffer(buffers, low, from, to, outside, buffer) &&
+    bool is_right = piece >= before && lz4_read_buffer(buffers, low, from, to, buffer) &&
                     lz4_piece(buffer, piece - before);
     if (!is_right) wrong = min64(wrong, low);
     __syncwarp();
   }
   report(job.write(CELL), wrong);
-}
-
-// Fills in the bytes of a block of `n` bytes whose sources are before the block.
-DEVICE void lz4_resolve_block(u8* block, const u16* outside, u32 n, u64 before) {
-  u32 vectors = ((u64)outside & 15) == 0 ? n / 8 : 0;
-#pragma unroll 2
-  for (u32 i = threadIdx.x; i < vectors; i += THREADS) {
-    ulonglong2 both = load((const ulonglong2*)outside + i);
-    if ((both.x | both.y) == 0) continue;
-    u32 away[8];
-    u8 bytes[8];
-#pragma unroll
-    for (u32 k = 0; k < 8; k++) {
-      away[k] = (u32)((k < 4 ? both.x : both.y) >> (k % 4 * 16)) & 0xffff;
-      if (away[k] > before) away[k] = 0;
-      bytes[k] = away[k] != 0 ? load(block - away[k]) : 0;
-    }
-#pragma unroll
-    for (u32 k = 0; k < 8; k++) {
-      if (away[k] != 0) store(block + i * 8 + k, bytes[k]);
-    }
-  }
-#pragma unroll 1
-  for (u32 i = vectors * 8 + threadIdx.x; i < n; i += THREADS) {
-    u32 away = load(outside + i);
-    if (away != 0 && away <= before) store(block + i, load(block - away));
-  }
-}
-
-// Each block of threads completes a frame, if its blocks are linked.
-KERNEL(crossdock_resolve_lz4) {
-  PARAMS(BUFFERS, TO, OUTSIDE);
-  FIND_JOB;
-  Bytes buffers = job.read(BUFFERS), none = {0, 0};
-  Target to = job.write(TO), outside = job.write(OUTSIDE);
-  u64 n = buffers.len / (8 * LZ4_WORDS);
-#pragma unroll 1
-  for (u64 i = job.thread / THREADS; i < n; i += job.threads / THREADS) {
-    Lz4Buffer buffer = {};
-    lz4_read_buffer(buffers, i, none, to, outside, buffer);
-    if (!buffer.outside) continue;
-#pragma unroll 1
-    for (u64 start = buffer.size; start < buffer.to.len; start += buffer.size) {
-      u32 bytes = (u32)min64(buffer.to.len - start, buffer.size);
-      lz4_resolve_block(buffer.to.at + start, buffer.outside + start, bytes, start);
-      __syncthreads();
-    }
-  }
 }

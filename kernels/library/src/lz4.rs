@@ -5,7 +5,6 @@ use crate::door::Args;
 /// The number of words of a buffer in the list of buffers.
 const WORDS: usize = 6;
 
-const IS_LINKED: u64 = 1 << 63;
 const MAX_BLOCK_BYTES: usize = 4 << 20;
 const MIN_MATCH: usize = 4;
 
@@ -18,40 +17,11 @@ fn buffers(bytes: &[u8]) -> &[Words] {
     bytes.as_chunks::<8>().0.as_chunks::<WORDS>().0
 }
 
-/// Decompresses all buffers completely, so [`resolve`] has nothing to do.
 pub(crate) fn decompress(args: Args<'_>) -> Option<()> {
     let (from, words, to) = (args.read(0)?, args.read(1)?, args.write(3)?);
     args.value(2)?;
-    args.write(4)?;
     let first_wrong = buffers(words).iter().position(|words| buffer(words, from, to).is_none());
-    args.report_wrong(5, first_wrong)
-}
-
-/// Fills in the bytes whose sources are before their blocks.
-pub(crate) fn resolve(args: Args<'_>) -> Option<()> {
-    let (words, to, outside) = (args.read(0)?, args.write(1)?, args.write(2)?.as_chunks::<2>().0);
-    for words in buffers(words) {
-        // A buffer with wrong ranges is left as it is.
-        let _: Option<()> = resolve_buffer(words, to, outside);
-    }
-    Some(())
-}
-
-fn resolve_buffer(words: &Words, to: &mut [u8], outside: &[[u8; 2]]) -> Option<()> {
-    let [.., at, bytes, block] = words.map(u64::from_ne_bytes);
-    let (at, bytes) = (usize::try_from(at).ok()?, usize::try_from(bytes).ok()?);
-    let size = usize::try_from(block & !IS_LINKED).ok().filter(|size| block & IS_LINKED != 0 && *size > 0)?;
-    let (to, outside) = (to.get_mut(at..)?.get_mut(..bytes)?, outside.get(at..)?.get(..bytes)?);
-    for (i, away) in outside.iter().enumerate() {
-        let away = usize::from(u16::from_ne_bytes(*away));
-        let source = (i - i % size).checked_sub(away).filter(|_| away != 0);
-        if let Some(byte) = source.and_then(|source| to.get(source).copied())
-            && let Some(to) = to.get_mut(i)
-        {
-            *to = byte;
-        }
-    }
-    Some(())
+    args.report_wrong(4, first_wrong)
 }
 
 /// Decompresses a buffer. Returns `None` if it is wrong.
@@ -64,10 +34,7 @@ fn buffer(words: &Words, from: &[u8], to: &mut [u8]) -> Option<()> {
         to.copy_from_slice(from.get(..to.len())?);
         return Some(());
     }
-    let (is_linked, max) = (block & IS_LINKED != 0, usize::try_from(block & !IS_LINKED).ok()?);
-    if max == 0 || max > MAX_BLOCK_BYTES {
-        return None;
-    }
+    let max = usize::try_from(block).ok().filter(|max| *max <= MAX_BLOCK_BYTES)?;
     let mut done = 0;
     while done < to.len() {
         let (header, rest) = from.split_first_chunk::<4>()?;
@@ -76,7 +43,7 @@ fn buffer(words: &Words, from: &[u8], to: &mut [u8]) -> Option<()> {
         let room = max.min(to.len() - done);
         let n = match header >> 31 {
             _ if header == 0 => return None,
-            0 => sequences(stored, to.get_mut(..done + room)?, done, if is_linked { 0 } else { done })?,
+            0 => sequences(stored, to.get_mut(done..done + room)?)?,
             _ if stored.len() > room => return None,
             _ => {
                 to.get_mut(done..done + stored.len())?.copy_from_slice(stored);
@@ -94,13 +61,12 @@ fn buffer(words: &Words, from: &[u8], to: &mut [u8]) -> Option<()> {
     is_end.then_some(())
 }
 
-/// Decodes the sequences of a block to `to`, from byte `begin` on. Matches refer to bytes from byte
-/// `floor` on. Returns the number of bytes written.
-fn sequences(mut from: &[u8], to: &mut [u8], begin: usize, floor: usize) -> Option<usize> {
+/// Decodes the sequences of a block to `to`. Returns the number of bytes written.
+fn sequences(mut from: &[u8], to: &mut [u8]) -> Option<usize> {
     if from.len() > MAX_BLOCK_BYTES {
         return None;
     }
-    let mut at = begin;
+    let mut at = 0;
     loop {
         let token = usize::from(*from.split_off_first()?);
         let literals = length(token >> 4, &mut from)?;
@@ -108,13 +74,13 @@ fn sequences(mut from: &[u8], to: &mut [u8], begin: usize, floor: usize) -> Opti
         to.get_mut(at..)?.get_mut(..literals)?.copy_from_slice(bytes);
         at += literals;
         if rest.is_empty() {
-            return Some(at - begin);
+            return Some(at);
         }
         let (offset, rest) = rest.split_first_chunk::<2>()?;
         from = rest;
         let offset = usize::from(u16::from_le_bytes(*offset));
         let n = MIN_MATCH + length(token & 15, &mut from)?;
-        if offset == 0 || offset > at - floor || n > to.len() - at {
+        if offset == 0 || offset > at || n > to.len() - at {
             return None;
         }
         // A match may overlap itself. Each round copies all bytes before it that are known.

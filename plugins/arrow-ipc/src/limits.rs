@@ -22,7 +22,7 @@ const DEFAULT_BYTES_AHEAD: u64 = 256 << 20;
 const DEFAULT_BYTES_AHEAD_OF_DEVICE: u64 = 384 << 20;
 
 /// Maximum size of batches that are read ahead for a device that decompresses them, in bytes. It
-/// includes the compressed bodies and the scratch memory.
+/// includes the compressed bodies.
 const DEFAULT_BYTES_AHEAD_OF_DECOMPRESSION: u64 = 1 << 30;
 
 /// Like [`max_bytes_ahead`], while a device decompresses the batches.

@@ -24,8 +24,9 @@ fn skewed(case: &Case<'_>, max: usize) -> usize {
     case.below(limit.min(max) + 1)
 }
 
-/// Appends a block with `n` bytes of content. Matches refer to bytes of `content` from `floor` on.
-fn block(case: &Case<'_>, to: &mut Vec<u8>, content: &mut Vec<u8>, n: usize, floor: usize) {
+/// Appends a block with `n` bytes of content.
+fn block(case: &Case<'_>, to: &mut Vec<u8>, content: &mut Vec<u8>, n: usize) {
+    let floor = content.len();
     let end = content.len() + n;
     loop {
         let n_literals = skewed(case, end - content.len());
@@ -62,7 +63,7 @@ fn buffer(case: &Case<'_>, n: usize) -> Stored {
         let content = case.bytes(n);
         return Stored { bytes: content.clone(), content, kind: Lz4Content::Plain };
     }
-    let (block_bytes, are_linked) = ([100, 3000, 65536][case.below(3)], case.below(2) == 0);
+    let block_bytes = [100, 3000, 65536][case.below(3)];
     while content.len() < n {
         let n = (n - content.len()).min(block_bytes);
         let header = bytes.len();
@@ -74,14 +75,13 @@ fn buffer(case: &Case<'_>, n: usize) -> Stored {
             bytes.extend(&plain);
             content.extend(plain);
         } else {
-            let floor = if are_linked { 0 } else { content.len() };
-            block(case, &mut bytes, &mut content, n, floor);
+            block(case, &mut bytes, &mut content, n);
         }
         let stored = (bytes.len() - header - 4) as u32 | flag;
         bytes[header..header + 4].copy_from_slice(&stored.to_le_bytes());
     }
     bytes.extend(vec![0; 4 + case.below(3) * 5]);
-    Stored { bytes, content, kind: Lz4Content::Blocks { block_bytes, are_linked } }
+    Stored { bytes, content, kind: Lz4Content::Blocks(block_bytes) }
 }
 
 pub fn decompress(case: &Case<'_>) {
@@ -112,11 +112,8 @@ pub fn decompress(case: &Case<'_>) {
         let (from, words) = (case.buffer(from), case.buffer(list.words()));
         let mut to = case.target(expected.len());
         let range = to.at..to.at + to.bytes;
-        let bytes = list.scratch_bytes(to.bytes);
-        let mut scratch = case.s.memory().alloc(case.s, bytes).unwrap();
-        case.s.fill(&mut scratch, 0, bytes, 0).unwrap();
         let mut checks = Checks::new();
-        let cell = checks.decompress_lz4(&from, list, &words, &mut to.buffer, range, &mut scratch).unwrap();
+        let cell = checks.decompress_lz4(&from, list, &words, &mut to.buffer, range).unwrap();
         let wrong = checks.run(case.s).unwrap().first_wrong(cell);
         (to, wrong)
     };
@@ -131,10 +128,9 @@ pub fn decompress(case: &Case<'_>) {
     // All blocks but the last must have the size that the list states.
     let mut smaller = Lz4Buffers::new();
     for (stored, (from, to)) in buffers.iter().zip(&ranges) {
-        let Lz4Content::Blocks { block_bytes, are_linked } = stored.kind else { continue };
+        let Lz4Content::Blocks(block_bytes) = stored.kind else { continue };
         if to.len() > block_bytes {
-            let kind = Lz4Content::Blocks { block_bytes: block_bytes + 1, are_linked };
-            smaller.push(from.clone(), to.clone(), kind);
+            smaller.push(from.clone(), to.clone(), Lz4Content::Blocks(block_bytes + 1));
         }
     }
     if !smaller.words().is_empty() {
@@ -157,7 +153,7 @@ pub fn decompress(case: &Case<'_>) {
             let begin = case.below(all.len() * 2);
             begin..begin + 1 + case.below(all.len())
         };
-        let block = Lz4Content::Blocks { block_bytes: 1 + case.below(5000), are_linked: case.below(2) == 0 };
+        let block = Lz4Content::Blocks(1 + case.below(5000));
         wild.push(range(), range(), block);
     }
     run(&all, &wild);

@@ -44,8 +44,8 @@ pub fn list(buffers: &[CompressedBuffer]) -> Option<Lz4Buffers> {
             StoredBuffer::Plain(0) | StoredBuffer::Frame(0) => continue,
             StoredBuffer::Plain(_) => (0, Lz4Content::Plain),
             StoredBuffer::Frame(_) => {
-                let FrameHeader { bytes, block_bytes, are_linked } = buffer.header?;
-                (bytes, Lz4Content::Blocks { block_bytes, are_linked })
+                let FrameHeader { bytes, block_bytes } = buffer.header?;
+                (bytes, Lz4Content::Blocks(block_bytes))
             }
         };
         list.push(from + PREFIX_BYTES + header_bytes..from + stored, to..to + bytes, content);
@@ -84,7 +84,6 @@ impl<T> Decompression<T> {
     ) -> Result<Self> {
         let Transport { memory, stream, decompressions, loader, tasks, cancel } = *transport;
         let decompression = decompressions.next(memory, stream.device())?;
-        let scratch_bytes = list.scratch_bytes(bytes);
         let started = Arc::new(Mutex::new(None));
         let result = started.clone();
         let (memory, stream, loader, cancel) =
@@ -102,7 +101,7 @@ impl<T> Decompression<T> {
             }
             Ok(())
         }])?;
-        Ok(Self { task, started, bytes: stored_bytes + bytes + scratch_bytes, on_host: Box::new(on_host) })
+        Ok(Self { task, started, bytes: stored_bytes + bytes, on_host: Box::new(on_host) })
     }
 
     /// Number of bytes that are allocated on the device.
@@ -142,10 +141,8 @@ fn launch(
     let mut output = memory.alloc(stream, bytes)?;
     // The bytes between the buffers.
     stream.fill(&mut output, 0, bytes, 0)?;
-    let mut scratch = memory.alloc(stream, list.scratch_bytes(bytes))?;
-    stream.fill(&mut scratch, 0, list.scratch_bytes(bytes), 0)?;
     let mut checks = Checks::new();
-    let cell = checks.decompress_lz4(&block, list, &words, &mut output, 0..bytes, &mut scratch)?;
+    let cell = checks.decompress_lz4(&block, list, &words, &mut output, 0..bytes)?;
     Ok(Started { checks: checks.start(stream)?, cell, output: output.freeze(stream)? })
 }
 
@@ -153,7 +150,7 @@ fn launch(
 mod tests {
     use super::*;
 
-    const BLOCKS: FrameHeader = FrameHeader { bytes: 7, block_bytes: 65536, are_linked: false };
+    const BLOCKS: FrameHeader = FrameHeader { bytes: 7, block_bytes: 65536 };
 
     fn frame(bytes: usize, header: Option<FrameHeader>) -> CompressedBuffer {
         CompressedBuffer { from: (64, 1000), to: (0, bytes), stored: StoredBuffer::Frame(bytes), header }
@@ -161,13 +158,10 @@ mod tests {
 
     #[test]
     fn device_decompresses_only_bodies_with_many_parts() {
-        let linked = FrameHeader { are_linked: true, ..BLOCKS };
         let is_for_device = |buffers: &[CompressedBuffer]| list(buffers).is_some();
-        for header in [BLOCKS, linked] {
-            assert!(is_for_device(&[frame(32 * 65536, Some(header))]));
-            assert!(!is_for_device(&[frame(31 * 65536, Some(header))]));
-        }
-        let many = |n: usize, bytes: usize| (0..n).map(|_| frame(bytes, Some(linked))).collect::<Vec<_>>();
+        assert!(is_for_device(&[frame(32 * 65536, Some(BLOCKS))]));
+        assert!(!is_for_device(&[frame(31 * 65536, Some(BLOCKS))]));
+        let many = |n: usize, bytes: usize| (0..n).map(|_| frame(bytes, Some(BLOCKS))).collect::<Vec<_>>();
         assert!(is_for_device(&many(32, 50_000)));
         assert!(!is_for_device(&many(31, 50_000)));
         // A small body.
