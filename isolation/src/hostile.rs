@@ -123,9 +123,14 @@ impl Connection<'_> {
                     validated_batch(batch, &read_schema(&schema)?.1, &files, streams)?;
                 }
             }
-            Response::Batch(Some(batch)) => {
+            Response::Batch(batch) => {
                 let streams = &self.harness.context.streams;
                 return validated_batch(batch, &self.schema, &files, streams).map(Some);
+            }
+            Response::Batches { batches, .. } => {
+                let streams = &self.harness.context.streams;
+                let read = |batch| validated_batch(batch, &self.schema, &files, streams);
+                return Ok(batches.into_iter().map(read).collect::<Result<Vec<_>>>()?.pop());
             }
             Response::Plan(plan) => {
                 plan.into_iter().map(ColumnPlan::try_from).collect::<Result<Vec<_>>>()?;
@@ -133,7 +138,7 @@ impl Connection<'_> {
             Response::DecodePlan { device, .. } => drop(Device::from(device).to_string()),
             Response::Program(operators) => drop(program(operators)),
             Response::Children(children) => drop(ChildParts::read_all(children)?),
-            Response::Batch(None) | Response::Done | Response::Writer(_) | Response::Size(_) => {}
+            Response::Done | Response::Writer(_) | Response::Size(_) => {}
         }
         Ok(None)
     }
@@ -299,7 +304,7 @@ mod tests {
             write_options: Vec::new(),
         });
         assert!(connection.receive_response(opened, Vec::new()).unwrap().is_none());
-        let batch = response(Response::Batch(Some(parts)));
+        let batch = response(Response::Batch(parts));
         let received = connection.receive_response(batch, files).unwrap().unwrap();
         let stream = harness.context.streams.for_device(Device::CPU);
         assert_eq!(crossdock_arrays::first_difference(&sent, &received, stream).unwrap(), None);

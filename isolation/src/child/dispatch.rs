@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crossdock_arrays::{batch_schema, export_batch, import_result, import_schema};
+use crossdock_arrays::{DeviceBatch, batch_schema, export_batch, import_result, import_schema};
 use crossdock_parts::{ChildParts, DeviceParts, read_schema, write_schema};
 use crossdock_plugin_api::{
     CallSettings, CallStream, CancelFlag, Device, EncodedArray, Error, Fragment, Input, Operator, Options,
@@ -22,6 +22,13 @@ use crate::wire::messages::{
 };
 use crate::wire::outgoing::Outgoing;
 
+/// The maximum number of batches of a response, and the number of bytes after which no other batch
+/// is added. A message takes longer than reading a small batch.
+const MAX_BATCHES: usize = 16;
+const MAX_BYTES_AHEAD: u64 = 4 << 20;
+/// The minimum memory limit of sessions for which batches are read ahead.
+const MIN_LIMIT_TO_READ_AHEAD: u64 = 256 << 20;
+
 type OptionParts = Vec<(String, String)>;
 
 /// An input, and how it is read.
@@ -32,6 +39,18 @@ struct OpenParts {
     inputs: Vec<InputParts>,
     schema: Option<Vec<u8>>,
     options: OptionParts,
+}
+
+impl OpenStream {
+    fn next_batch(&mut self, call: &CallSettings) -> Result<Option<DeviceBatch>> {
+        let Self { stream, schema, instance, .. } = self;
+        let next = || {
+            let batch = stream.next(call)?;
+            Ok(batch.map(|batch| instance.plugin.batch_from_plugin(batch)))
+        };
+        let Some(batch) = instance.call("stream.get_next", next)? else { return Ok(None) };
+        import_result(batch, schema, instance.streams.for_device(call.device)).map(Some)
+    }
 }
 
 impl Server {
@@ -119,6 +138,9 @@ impl Server {
     ) -> Result<Response> {
         let OpenParts { instance, call, format, inputs, schema, options } = from;
         let instance = self.instances.get(instance)?;
+        // Reading a batch from a pipe may wait for what the caller does with the batch before.
+        let reads_ahead = inputs.iter().all(|input| input.bytes.is_some())
+            && (instance.memory_limit_bytes == 0 || instance.memory_limit_bytes >= MIN_LIMIT_TO_READ_AHEAD);
         let input = self.inputs(inputs, attachments)?;
         let schema = schema.map(|bytes| read_schema(&bytes)).transpose()?.map(|(raw, _)| raw);
         let options = to_options(options);
@@ -139,7 +161,9 @@ impl Server {
         let (bytes, schema) = (write_schema(&schema)?, Arc::new(import_schema(&schema)?));
         let id = self.next_id();
         let _reuse = instance.reuse_segments();
-        self.streams.insert(id, Arc::new(Mutex::new(OpenStream { stream, schema, _reuse, instance })));
+        let (n_requests, error) = (0, None);
+        let open = OpenStream { stream, reads_ahead, n_requests, error, schema, _reuse, instance };
+        self.streams.insert(id, Arc::new(Mutex::new(open)));
         Ok(Response::Stream { id, schema: bytes, honoured, write_options })
     }
 
@@ -179,19 +203,33 @@ impl Server {
 
     fn next(&self, stream: u64, call: CallParts, to: &mut Outgoing) -> Result<Response> {
         let stream = self.streams.get(stream)?;
-        let mut stream = lock_object(&stream);
-        let call = self.begin_call(call, &stream.instance);
-        let OpenStream { stream, schema, instance, .. } = &mut *stream;
-        let next = || {
-            let batch = stream.next(&call.settings)?;
-            Ok(batch.map(|batch| instance.plugin.batch_from_plugin(batch)))
-        };
-        let Some(batch) = instance.call("stream.get_next", next)? else {
-            return Ok(Response::Batch(None));
-        };
-        let batch = import_result(batch, schema, instance.streams.for_device(call.settings.device))?;
-        *to = instance.outgoing();
-        BatchParts::write(batch, &instance.streams, to).map(|batch| Response::Batch(Some(batch)))
+        let mut open = lock_object(&stream);
+        if let Some(error) = open.error.take() {
+            return Err(error);
+        }
+        let call = self.begin_call(call, &open.instance);
+        open.n_requests += 1;
+        // The first batch is returned at once. A budget of the call limits the size of one batch.
+        let reads_ahead = open.reads_ahead && open.n_requests > 1 && call.settings.byte_budget == 0;
+        *to = open.instance.outgoing();
+        let (mut batches, mut bytes, mut are_last) = (Vec::new(), 0, false);
+        loop {
+            match open.next_batch(&call.settings) {
+                Ok(Some(batch)) => {
+                    bytes += batch.buffer_bytes();
+                    batches.push(BatchParts::add(batch, &open.instance.streams, to)?);
+                }
+                Ok(None) => are_last = true,
+                Err(error) if batches.is_empty() => return Err(error),
+                Err(error) => open.error = Some(error),
+            }
+            let is_full = batches.len() >= MAX_BATCHES || bytes >= MAX_BYTES_AHEAD;
+            if is_full || are_last || open.error.is_some() || !reads_ahead {
+                break;
+            }
+        }
+        to.fill_segments()?;
+        Ok(Response::Batches { batches, are_last })
     }
 
     fn plan(
@@ -297,7 +335,7 @@ impl Server {
         let batch = instance.call("encoding.decode", decode)?;
         let stream = instance.streams.for_device(call.settings.device);
         let batch = import_result(batch, &column_schema(tree.root()?)?, stream)?;
-        BatchParts::write(batch, &instance.streams, to).map(|batch| Response::Batch(Some(batch)))
+        BatchParts::write(batch, &instance.streams, to).map(Response::Batch)
     }
 
     /// Begins a call of `instance`. The call reports its progress to the host, and the host can

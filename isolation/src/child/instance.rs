@@ -24,6 +24,8 @@ use crate::wire::segments::{SegmentParts, Streams};
 
 /// A plugin instance, with the streams and segments of its devices.
 pub struct Instance {
+    /// The memory limit of the session; 0 for no limit.
+    pub memory_limit_bytes: u64,
     pub plugin: Box<dyn PluginInstance>,
     pub streams: Streams,
     pub segments: Arc<ReceivedSegments>,
@@ -39,6 +41,12 @@ pub struct Attachments {
 pub struct OpenStream {
     // Dropped before `instance`, because fields are dropped in the order of their declaration.
     pub stream: BatchStreamHandle,
+    /// Whether a response may contain several batches.
+    pub reads_ahead: bool,
+    /// The number of requests for batches.
+    pub n_requests: u64,
+    /// The error of a batch that was read ahead.
+    pub error: Option<Error>,
     pub schema: SchemaRef,
     pub _reuse: SegmentReuse,
     pub instance: Arc<Instance>,

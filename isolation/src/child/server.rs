@@ -246,7 +246,10 @@ impl Server {
         let has_fragments = plugin.importer().is_ok_and(|importer| importer.has_fragments());
         let exporter = parts(plugin.exporter_formats(), plugin.exporter().is_ok());
         let encodings = plugin.encoding().map(|encoding| (plugin.encodings().to_vec(), encoding.decodes()));
-        self.instances.insert(id, Arc::new(Instance { plugin, streams, segments }));
+        self.instances.insert(
+            id,
+            Arc::new(Instance { memory_limit_bytes: settings.memory_limit_bytes, plugin, streams, segments }),
+        );
         Ok(Response::Instance { id, importer, has_fragments, exporter, encodings })
     }
 }

@@ -426,7 +426,7 @@ impl Encoding for RemoteInstance {
         let parts = self.connection.child.call_parts(call);
         let request = Request::Decode { instance: self.instance, call: parts, tree, rows, children };
         match self.connection.request_with(request, &files, Some((call, parts)))? {
-            (Response::Batch(Some(batch)), files) => {
+            (Response::Batch(batch), files) => {
                 self.connection.receive_batch(batch, &column_schema(node)?, &files)
             }
             _ => Err(unexpected_response()),

@@ -1,5 +1,6 @@
 //! Streams and writers whose plugin runs in another process.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
@@ -13,6 +14,7 @@ use crossdock_plugin_api::{
 use crate::host::child::Child;
 use crate::host::connection::{Connection, SegmentReuses, unexpected_response};
 use crate::wire::array_transfer::BatchParts;
+use crate::wire::incoming::Incoming;
 use crate::wire::messages::{InputParts, Request, Response};
 use crate::wire::outgoing::Outgoing;
 
@@ -56,6 +58,10 @@ pub struct RemoteStream {
     honoured: Honoured,
     write_options: Options,
     _sources: Vec<SourceRegistration>,
+    /// Batches that the process has sent and that are not returned yet, and the files and segments
+    /// of their message.
+    received: (VecDeque<BatchParts>, Incoming),
+    has_ended: bool,
     /// Reserves the memory of the schema.
     _reservation: Option<Reservation>,
     _reuse: SegmentReuses,
@@ -80,6 +86,8 @@ impl RemoteStream {
             honoured,
             write_options,
             _sources: sources,
+            received: Default::default(),
+            has_ended: false,
             _reservation: reservation,
         })
     }
@@ -99,14 +107,21 @@ impl BatchStream for RemoteStream {
     }
 
     fn next(&mut self, call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
-        let parts = self.connection.child.call_parts(call);
-        let request = Request::Next { stream: self.id, call: parts };
-        match self.connection.request(request, Some((call, parts)))? {
-            (Response::Batch(batch), files) => {
-                batch.map(|batch| self.connection.receive_batch(batch, &self.schema, &files)).transpose()
+        if self.received.0.is_empty() && !self.has_ended {
+            self.received = Default::default();
+            let parts = self.connection.child.call_parts(call);
+            let request = Request::Next { stream: self.id, call: parts };
+            match self.connection.request(request, Some((call, parts)))? {
+                (Response::Batches { batches, are_last }, files) if are_last || !batches.is_empty() => {
+                    self.received = (batches.into(), files);
+                    self.has_ended = are_last;
+                }
+                _ => return Err(unexpected_response()),
             }
-            _ => Err(unexpected_response()),
         }
+        let (batches, files) = &mut self.received;
+        let receive = |batch| self.connection.receive_batch(batch, &self.schema, files);
+        batches.pop_front().map(receive).transpose()
     }
 }
 

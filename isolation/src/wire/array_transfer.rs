@@ -35,7 +35,15 @@ pub fn column_schema(node: EncodedNode<'_>) -> Result<SchemaRef> {
 impl BatchParts {
     /// Adds a batch to a message. A buffer that is in no file yet is copied into a file. If the
     /// buffer is on a device that the message accepts, it is copied into a shared segment instead.
-    pub fn write(mut batch: DeviceBatch, streams: &Streams, to: &mut Outgoing) -> Result<Self> {
+    pub fn write(batch: DeviceBatch, streams: &Streams, to: &mut Outgoing) -> Result<Self> {
+        let parts = Self::add(batch, streams, to)?;
+        to.fill_segments()?;
+        Ok(parts)
+    }
+
+    /// Like [`Self::write`], but the caller must call [`Outgoing::fill_segments`] after the last
+    /// batch of the message. All batches are then in the same segment.
+    pub fn add(mut batch: DeviceBatch, streams: &Streams, to: &mut Outgoing) -> Result<Self> {
         let stream = streams.for_device(batch.device());
         batch.resolve_sizes(stream)?;
         let needs_compaction = match to.sends_whole_files() {
@@ -55,7 +63,6 @@ impl BatchParts {
             }
             to.place(&buffer.host_view(stream)?, 1)
         })?;
-        to.fill_segments()?;
         Ok(Self(parts))
     }
 

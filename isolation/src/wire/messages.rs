@@ -237,7 +237,13 @@ pub enum Response {
         write_options: Vec<(String, String)>,
     },
     Fragments(Vec<FragmentParts>),
-    Batch(Option<BatchParts>),
+    Batch(BatchParts),
+    /// The next batches of a stream.
+    Batches {
+        batches: Vec<BatchParts>,
+        /// Whether the stream has no other batches.
+        are_last: bool,
+    },
     Writer(u64),
     Plan(Vec<PlanParts>),
     Size(Option<u64>),

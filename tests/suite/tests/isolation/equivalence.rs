@@ -181,6 +181,39 @@ fn number_of_rows_on_the_device_stays_in_the_process() {
 }
 
 #[test]
+fn isolated_plugin_returns_all_batches_before_an_error() {
+    if crate::skips("isolated_plugin_returns_all_batches_before_an_error") {
+        return;
+    }
+    let (_host, direct, isolated) = sessions();
+    let column: ArrayRef = Arc::new((0..1000).collect::<Int64Array>());
+    let batch = RecordBatch::try_from_iter([("a", column)]).unwrap();
+    let mut bytes = Vec::new();
+    let mut file = StreamWriter::try_new(&mut bytes, &batch.schema()).unwrap();
+    (0..40).for_each(|_| file.write(&batch).unwrap());
+    file.finish().unwrap();
+    drop(file);
+    for len in [bytes.len(), bytes.len() - 8, bytes.len() - 100, bytes.len() / 2, 9_000, 1_000] {
+        let outcome = |session: &Session| {
+            let input = Input::bytes(bytes[..len].to_vec());
+            let mut reader = session.read(input, &ReadOptions::default()).unwrap();
+            let mut rows = Vec::new();
+            let end = loop {
+                match reader.next() {
+                    Ok(Some(batch)) => rows.push(batch.len()),
+                    Ok(None) => break None,
+                    Err(error) => break Some(error.one_line()),
+                }
+            };
+            (rows, end)
+        };
+        let (expected, actual) = (outcome(&direct), outcome(&isolated));
+        assert_eq!(expected, actual, "{len} bytes");
+        assert!(len == bytes.len() || expected.1.is_some() || len == bytes.len() - 8, "{len} bytes");
+    }
+}
+
+#[test]
 fn isolated_plugin_writes_the_same_files() {
     if crate::skips("isolated_plugin_writes_the_same_files") {
         return;

@@ -61,15 +61,19 @@ fn calls_are_recorded_in_both_processes() {
             host_calls.len(),
             plugin_calls.len()
         );
-        // The calls of the host and of the process have the same order. Each call of the host
-        // encloses the call of the process, and has the same number of bytes.
+        // A call of the host encloses each call of the process. Only for batches, which the process
+        // reads ahead, it may enclose several calls or none.
+        let encloses = |host_call: &Call, plugin_call: &Call| {
+            host_call.begin <= plugin_call.begin
+                && plugin_call.begin <= plugin_call.end
+                && plugin_call.end <= host_call.end
+        };
         for (host_call, plugin_call) in host_calls.iter().zip(plugin_calls) {
-            assert!(
-                host_call.begin <= plugin_call.begin
-                    && plugin_call.begin <= plugin_call.end
-                    && plugin_call.end <= host_call.end,
-                "{what}"
-            );
+            let mut candidates = match what {
+                "stream.get_next" => host_calls.iter(),
+                _ => std::slice::from_ref(host_call).iter(),
+            };
+            assert!(candidates.any(|host_call| encloses(host_call, plugin_call)), "{what}");
             assert_eq!(host_call.bytes.is_some(), plugin_call.bytes.is_some(), "{what}");
         }
     }
