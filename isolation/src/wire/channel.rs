@@ -383,6 +383,9 @@ impl Channel {
         waker: &mut Option<BorrowedFd<'_>>,
     ) -> io::Result<bool> {
         let Some(fd) = *waker else { return self.is_ready_within(time) };
+        if self.spin(PollFlags::IN, time) {
+            return Ok(true);
+        }
         let timeout = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
         let mut polled =
             [PollFd::new(&self.socket, PollFlags::IN), PollFd::from_borrowed_fd(fd, PollFlags::IN)];
@@ -398,7 +401,25 @@ impl Channel {
         Ok(!of_socket.revents().is_empty())
     }
 
+    /// Polls for a short time without sleeping. Waking a sleeping thread takes longer than most
+    /// replies. Returns whether the socket is ready.
+    fn spin(&self, events: PollFlags, time: Duration) -> bool {
+        const SPIN: Duration = Duration::from_micros(50);
+        let start = Instant::now();
+        while time > SPIN && start.elapsed() < SPIN {
+            if poll(&mut [PollFd::new(&self.socket, events)], Some(&Timespec::default())).is_ok_and(|n| n > 0)
+            {
+                return true;
+            }
+            std::thread::yield_now();
+        }
+        false
+    }
+
     fn is_ready_for(&self, events: PollFlags, time: Duration) -> io::Result<bool> {
+        if self.spin(events, time) {
+            return Ok(true);
+        }
         let timeout = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
         match poll(&mut [PollFd::new(&self.socket, events)], Some(&timeout)) {
             Ok(n) => Ok(n > 0),
