@@ -26,6 +26,9 @@ use crate::wire::outgoing::Outgoing;
 /// is added. A message takes longer than reading a small batch.
 const MAX_BATCHES: usize = 16;
 const MAX_BYTES_AHEAD: u64 = 4 << 20;
+/// The maximum number of columns of the batches of a response, because a message is charged with
+/// many times its length.
+const MAX_COLUMNS: usize = 1000;
 /// The minimum memory limit of sessions for which batches are read ahead.
 const MIN_LIMIT_TO_READ_AHEAD: u64 = 256 << 20;
 
@@ -161,8 +164,8 @@ impl Server {
         let (bytes, schema) = (write_schema(&schema)?, Arc::new(import_schema(&schema)?));
         let id = self.next_id();
         let _reuse = instance.reuse_segments();
-        let (n_requests, error) = (0, None);
-        let open = OpenStream { stream, reads_ahead, n_requests, error, schema, _reuse, instance };
+        let (n_requests, ahead) = (0, None);
+        let open = OpenStream { stream, reads_ahead, n_requests, ahead, schema, _reuse, instance };
         self.streams.insert(id, Arc::new(Mutex::new(open)));
         Ok(Response::Stream { id, schema: bytes, honoured, write_options })
     }
@@ -204,28 +207,37 @@ impl Server {
     fn next(&self, stream: u64, call: CallParts, to: &mut Outgoing) -> Result<Response> {
         let stream = self.streams.get(stream)?;
         let mut open = lock_object(&stream);
-        if let Some(error) = open.error.take() {
-            return Err(error);
-        }
         let call = self.begin_call(call, &open.instance);
         open.n_requests += 1;
         // The first batch is returned at once. A budget of the call limits the size of one batch.
         let reads_ahead = open.reads_ahead && open.n_requests > 1 && call.settings.byte_budget == 0;
+        let max_batches = if reads_ahead { MAX_COLUMNS / open.schema.fields().len().max(1) } else { 1 };
         *to = open.instance.outgoing();
         let (mut batches, mut bytes, mut are_last) = (Vec::new(), 0, false);
-        loop {
-            match open.next_batch(&call.settings) {
-                Ok(Some(batch)) => {
-                    bytes += batch.buffer_bytes();
-                    batches.push(BatchParts::add(batch, &open.instance.streams, to)?);
+        while batches.len() < max_batches.clamp(1, MAX_BATCHES) && bytes < MAX_BYTES_AHEAD {
+            let next = open.ahead.take().unwrap_or_else(|| open.next_batch(&call.settings));
+            let batch = match next {
+                Ok(Some(batch)) => batch,
+                Ok(None) => {
+                    are_last = true;
+                    break;
                 }
-                Ok(None) => are_last = true,
                 Err(error) if batches.is_empty() => return Err(error),
-                Err(error) => open.error = Some(error),
-            }
-            let is_full = batches.len() >= MAX_BATCHES || bytes >= MAX_BYTES_AHEAD;
-            if is_full || are_last || open.error.is_some() || !reads_ahead {
-                break;
+                // It is returned after the batches before it.
+                Err(error) => {
+                    open.ahead = Some(Err(error));
+                    break;
+                }
+            };
+            bytes += batch.buffer_bytes();
+            match BatchParts::add(batch.clone(), &open.instance.streams, to) {
+                Ok(parts) => batches.push(parts),
+                Err(error) if batches.is_empty() => return Err(error),
+                // It may fit into a message of its own.
+                Err(_) => {
+                    open.ahead = Some(Ok(Some(batch)));
+                    break;
+                }
             }
         }
         to.fill_segments()?;

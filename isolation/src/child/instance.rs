@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
-use crossdock_arrays::export_batch;
+use crossdock_arrays::{DeviceBatch, export_batch};
 use crossdock_parts::{ChildParts, NodeHead};
 use crossdock_plugin_api::{
     BatchStreamHandle, ChildType, EncodedArray, EncodedNode, EncodingHandle, Error, Owned, Result,
@@ -45,8 +45,8 @@ pub struct OpenStream {
     pub reads_ahead: bool,
     /// The number of requests for batches.
     pub n_requests: u64,
-    /// The error of a batch that was read ahead.
-    pub error: Option<Error>,
+    /// A batch or an error that was read ahead and not sent yet.
+    pub ahead: Option<Result<Option<DeviceBatch>>>,
     pub schema: SchemaRef,
     pub _reuse: SegmentReuse,
     pub instance: Arc<Instance>,

@@ -121,7 +121,12 @@ impl BatchStream for RemoteStream {
         }
         let (batches, files) = &mut self.received;
         let receive = |batch| self.connection.receive_batch(batch, &self.schema, files);
-        batches.pop_front().map(receive).transpose()
+        let batch = batches.pop_front().map(receive).transpose();
+        if batches.is_empty() {
+            // The files and segments are released with their batches.
+            self.received = Default::default();
+        }
+        batch
     }
 }
 

@@ -131,7 +131,7 @@ impl<M: SegmentMemory> SegmentPool<M> {
             return Ok(segment);
         }
         // A segment that is slightly too large also fits for the next message.
-        let bytes = bytes.checked_next_multiple_of(GRANULARITY).unwrap_or(bytes);
+        let bytes = bytes.max(1).checked_next_multiple_of(GRANULARITY).unwrap_or(bytes);
         let (block, file, file_bytes) = self.with_memory(|| self.memory.allocate(bytes))?;
         let number = LAST_NUMBER.fetch_add(1, Ordering::Relaxed) + 1;
         Ok(Segment { number, block, bytes, file, file_bytes, copied: Ready::Now })

@@ -57,11 +57,15 @@ impl BatchParts {
         let views = views.map(|buffer| buffer.host_view(stream)).collect::<Result<Vec<HostView<'_>>>>()?;
         to.restrict_to(views.iter().map(|view| &**view));
         let parts = crossdock_parts::BatchParts::write(&batch, |buffer| {
-            let accepts = to.accepts_device(buffer.device());
-            if accepts && (!is_host_memory(buffer) || !to.sends_file_of(&buffer.host_view(stream)?)) {
+            let is_in_segment = to.accepts_device(buffer.device());
+            if is_in_segment && !is_host_memory(buffer) {
                 return to.place_in_segment(buffer.clone(), 1);
             }
-            to.place(&buffer.host_view(stream)?, 1)
+            let view = buffer.host_view(stream)?;
+            if is_in_segment && !view.is_empty() && !to.sends_file_of(&view) {
+                return to.place_in_segment(buffer.clone(), 1);
+            }
+            to.place(&view, 1)
         })?;
         Ok(Self(parts))
     }

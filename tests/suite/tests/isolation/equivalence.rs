@@ -246,7 +246,7 @@ fn isolated_plugin_writes_the_same_bytes_from_memory_of_the_host() {
     };
     let texts: ArrayRef = Arc::new((0..ROWS).map(|i| Some("ab".repeat(i % 9))).collect::<StringArray>());
     // Buffers of many sizes, of which some are too short to be written from shared memory.
-    let lengths = [ROWS, 10, 5_000, ROWS, 40_000];
+    let lengths = [ROWS, 10, 5_000, 0, ROWS, 40_000];
     let batches = lengths.into_iter().zip(1..).map(|(rows, seed)| {
         let columns = [("a", numbers(seed)), ("b", texts.clone()), ("c", numbers(seed + 1))];
         RecordBatch::try_from_iter_with_nullable(columns.map(|(name, array)| (name, array, true)))
