@@ -6,7 +6,7 @@
 //! - `child`: the code that runs in the plugin's process. [`serve()`] gives up the process's
 //!   rights, loads the plugin and dispatches the host's requests to it.
 //! - `wire`: messages, channels and array transfer. Both processes use them. Arrays are
-//!   sent in sealed files that both processes map, or in shared device segments.
+//!   sent in sealed files that both processes map, or in shared segments.
 //! - `sandbox`: confinement of the plugin's process.
 //! - `files`: mapped files.
 //!

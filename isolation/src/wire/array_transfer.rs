@@ -1,5 +1,5 @@
 //! Array transfer: represents batches and encoded arrays as plain data. Each buffer is a place in a
-//! file or a shared device segment.
+//! file or a shared segment.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The files and shared device segments of a received message.
+//! The files and shared segments of a received message.
 //!
 //! The sender writes buffers into a file in memory and seals the file, so that no process can
 //! change it afterwards. A buffer in a mapped file is sent as this file and an offset. The receiver
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::files::mapping::{Mapping, ReceiveBudget};
 use crate::files::seal::SEALS;
 
-/// The place of a buffer in a file or a shared device segment of its message.
+/// The place of a buffer in a file or a shared segment of its message.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Place {
     pub(crate) within: Within,

@@ -35,7 +35,7 @@ pub enum Notice {
     Cancel(u64),
 }
 
-/// A message, with the shared device segments that contain its arrays.
+/// A message, with the shared segments that contain its arrays.
 #[derive(Serialize, Deserialize)]
 pub struct WithSegments<T> {
     pub message: T,

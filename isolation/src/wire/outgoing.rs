@@ -1,4 +1,4 @@
-//! The files and shared device segments of a message to send.
+//! The files and shared segments of a message to send.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
