@@ -62,7 +62,7 @@ pub use pending::{IntType, PendingBatch};
 pub use print::{cells, format_batch, header, json_rows, lines};
 pub use projection::Projection;
 pub use type_name::{field_type_name, type_name};
-pub use validate::{Level, validate};
+pub use validate::{Level, StartedValidation, validate};
 
 /// Maximum nesting depth of schemas and arrays. The column itself is level 1.
 pub const MAX_DEPTH: usize = 64;

@@ -1,6 +1,6 @@
 //! Result cells, in which kernels return numbers to the host.
 
-use crossdock_memory::{BufferMut, Error, Result, Stream, WriteRange};
+use crossdock_memory::{Buffer, BufferMut, Device, Error, Result, Stream, WriteRange};
 
 /// Numbers on the stream's device, one or more for each job, in one allocation that is read at
 /// once.
@@ -33,12 +33,18 @@ impl Cells {
 
     /// Copies all cells to the host at once. Blocks until the launches have finished.
     pub(crate) fn read(self, stream: &Stream) -> Result<Findings> {
-        let frozen = self.buffer.freeze(stream)?;
-        let view = frozen.host_view(stream)?;
-        let cells = view
-            .chunks_exact(BYTES)
-            .map(|cell| <[u8; 8]>::try_from(cell).map_or(u64::MAX, u64::from_ne_bytes));
-        Ok(Findings(cells.collect()))
+        Findings::read(&self.buffer.freeze(stream)?, stream)
+    }
+
+    /// Begins to copy all cells to the host. The result is ready when the launches have finished.
+    pub(crate) fn start_read(self, stream: &Stream) -> Result<Buffer> {
+        let (bytes, cells) = (self.n * BYTES, self.buffer.freeze(stream)?);
+        if stream.device() == Device::CPU {
+            return Ok(cells);
+        }
+        let mut copy = stream.memory().alloc_pinned(bytes)?;
+        stream.copy(&mut copy, 0, &cells, 0, bytes)?;
+        copy.freeze(stream)
     }
 }
 
@@ -47,6 +53,15 @@ impl Cells {
 pub struct Findings(Vec<u64>);
 
 impl Findings {
+    /// Reads cells. Blocks until they are ready.
+    pub(crate) fn read(cells: &Buffer, stream: &Stream) -> Result<Self> {
+        let view = cells.host_view(stream)?;
+        let cells = view
+            .chunks_exact(BYTES)
+            .map(|cell| <[u8; 8]>::try_from(cell).map_or(u64::MAX, u64::from_ne_bytes));
+        Ok(Self(cells.collect()))
+    }
+
     /// The count in cell `i`.
     pub fn count(&self, i: usize) -> u64 {
         self.0.get(i).map_or(0, |cell| cell.wrapping_add(1))

@@ -1,6 +1,6 @@
 //! Collects jobs with results, and launches them together.
 
-use crossdock_memory::{Result, Stream};
+use crossdock_memory::{Buffer, Result, Stream};
 
 use crate::jobs::{JobArg, Jobs};
 use crate::table::Row;
@@ -52,28 +52,34 @@ impl<'a> Checks<'a> {
     /// Launches all jobs. The kernels run in the order of their first jobs. If there are result
     /// cells, blocks until the host has read them.
     pub fn run(self, stream: &Stream) -> Result<Findings> {
-        self.start(stream)?.finish()
+        self.launch(stream)?.map_or_else(|| Ok(Findings::default()), |cells| cells.read(stream))
     }
 
-    /// Like [`Self::run`], but does not wait for the results.
+    /// Like [`Self::run`], but does not wait for the results. Work that is enqueued on `stream`
+    /// later does not delay them.
     pub fn start(self, stream: &Stream) -> Result<StartedChecks> {
+        let copy = |cells: Cells| Ok((cells.start_read(stream)?, stream.clone()));
+        self.launch(stream)?.map(copy).transpose().map(StartedChecks)
+    }
+
+    fn launch(self, stream: &Stream) -> Result<Option<Cells>> {
         if self.n == 0 {
             self.jobs.launch(stream)?;
-            return Ok(StartedChecks(None));
+            return Ok(None);
         }
         let mut cells = Cells::new(stream, self.n)?;
         self.jobs.launch_with(stream, Some(&mut cells))?;
-        Ok(StartedChecks(Some((cells, stream.clone()))))
+        Ok(Some(cells))
     }
 }
 
 /// Launched jobs whose results have not been read.
 #[must_use]
-pub struct StartedChecks(Option<(Cells, Stream)>);
+pub struct StartedChecks(Option<(Buffer, Stream)>);
 
 impl StartedChecks {
     /// Blocks until the host has read the results.
     pub fn finish(self) -> Result<Findings> {
-        self.0.map_or_else(|| Ok(Findings::default()), |(cells, stream)| cells.read(&stream))
+        self.0.map_or_else(|| Ok(Findings::default()), |(cells, stream)| Findings::read(&cells, &stream))
     }
 }

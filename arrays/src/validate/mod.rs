@@ -2,6 +2,7 @@
 
 mod collect;
 mod explain;
+mod started;
 
 use std::borrow::Cow;
 
@@ -10,6 +11,7 @@ use crossdock_memory::{Result, Stream};
 
 use crate::{DeviceBatch, check_nullability};
 use collect::Check;
+pub use started::StartedValidation;
 
 /// The extent of a validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,11 +54,17 @@ fn check_contents(batch: &DeviceBatch, stream: &Stream) -> Result<()> {
     if checks.is_empty() {
         return Ok(());
     }
-    let mut requests = Checks::new();
-    let mut cells = Vec::with_capacity(checks.len());
-    for check in &checks {
-        cells.push(check.request(&mut requests, cells.last().copied().unwrap_or(0))?);
-    }
+    let (requests, cells) = request(&checks)?;
     let findings = requests.run(stream)?;
     checks.iter().zip(cells).try_for_each(|(check, cell)| check.result(&findings, cell, stream))
+}
+
+/// Requests all checks. Returns the index of the result cell of each.
+fn request<'a>(checks: &[Check<'a>]) -> Result<(Checks<'a>, Vec<usize>)> {
+    let mut requests = Checks::new();
+    let mut cells = Vec::with_capacity(checks.len());
+    for check in checks {
+        cells.push(check.request(&mut requests, cells.last().copied().unwrap_or(0))?);
+    }
+    Ok((requests, cells))
 }

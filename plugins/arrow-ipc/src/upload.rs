@@ -30,6 +30,11 @@ impl Upload {
         self.block.len()
     }
 
+    /// Whether all parts are filled.
+    pub fn is_filled(&self) -> bool {
+        self.parts.iter().all(|(group, _)| group.is_done())
+    }
+
     /// Enqueues the copy of each part to the device of `stream` as soon as the part is filled.
     /// Returns the block on the device when the last copy is enqueued. If `check` returns an error,
     /// the wait ends.

@@ -109,6 +109,11 @@ impl<T> Decompression<T> {
         self.bytes
     }
 
+    /// Whether the device has begun to decompress the body, or cannot decompress it.
+    pub fn has_begun(&self) -> bool {
+        self.task.is_done()
+    }
+
     /// Waits for the result. If the device could not decompress the body, returns the same body,
     /// which the host is decompressing.
     pub fn finish(self, check: impl Fn() -> Result<()>) -> Result<std::result::Result<Buffer, T>> {

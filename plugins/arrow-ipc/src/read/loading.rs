@@ -226,6 +226,17 @@ impl Loading {
         }
     }
 
+    /// Whether [`Self::finish`] waits for no task.
+    pub fn is_loaded(&self) -> bool {
+        match &self.block {
+            Block::InPlace(_) | Block::Enqueued(_) => true,
+            Block::Loading { task, .. } => task.is_done(),
+            Block::Decompressing(decompression) => decompression.has_begun(),
+            Block::Filling(_, group) => group.is_done(),
+            Block::Upload(upload) => upload.is_filled(),
+        }
+    }
+
     /// Whether a task loads the body.
     pub fn is_loading(&self) -> bool {
         matches!(self.block, Block::Loading { .. } | Block::Decompressing(_))

@@ -1,14 +1,15 @@
 //! Reads batches, and loads the next batches in advance.
 
+mod request;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use arrow_schema::{Metadata, SchemaRef};
-use crossdock_arrays::{DeviceBatch, Level, export_batch, export_schema, validate};
+use arrow_schema::Metadata;
+use crossdock_arrays::{DeviceBatch, StartedValidation, export_batch, export_schema};
 use crossdock_memory::{Device, Loader, Memory, Result, Stream};
 use crossdock_plugin_api::{
-    BatchStream, Call, CancelFlag, Error, Fragment, Honoured, Host, Input, Options, Owned, Selection, Source,
-    Tasks, Validate, abi,
+    BatchStream, Call, CancelFlag, Error, Honoured, Host, Input, Options, Owned, Source, Tasks, Validate, abi,
 };
 
 use super::build::{Builder, Shape};
@@ -24,15 +25,17 @@ use super::transport::Transport;
 use super::waiting;
 use crate::codec::Codec;
 use crate::footer_metadata;
-use crate::fragments::{self, Piece};
 use crate::limits::{max_bytes_ahead, max_bytes_ahead_of_decompression};
-use crate::wire::schema::{names_and_types, same_types};
+use crate::wire::schema::names_and_types;
 use crate::wire::{BatchMeta, Column, Header, Message, Schema};
 use crossdock_memory::StoredSource;
 
 /// Maximum number of bodies that a device decompresses at the same time. A body takes about 2 ms on
 /// an H200, even if it is small.
 const MAX_DECOMPRESSING: usize = 64;
+
+/// The maximum number of batches that are validated on a device at the same time.
+const MAX_VALIDATING: usize = 8;
 
 /// The stream of batches of a source.
 pub struct Reader {
@@ -56,6 +59,10 @@ pub struct Reader {
     messages: Messages,
     dictionaries: Dictionaries,
     pending: VecDeque<Pending>,
+    /// Batches that are being validated.
+    assembled: VecDeque<Assembled>,
+    /// The stream of validations. `None` if there was none yet.
+    validations: Option<Stream>,
     /// Ends the loads of `pending`.
     cancel: CancelFlag,
     in_flight: InFlight,
@@ -99,7 +106,29 @@ enum Pending {
     Failed(Error),
 }
 
+/// A batch whose body is loaded.
+struct Assembled {
+    batch: DeviceBatch,
+    /// `None` if the contents are not validated.
+    validation: Option<StartedValidation>,
+    position: u64,
+    /// The number of the batch in the input.
+    number: u64,
+    /// The needed rows.
+    rows: Vec<Range<usize>>,
+    /// The number of bytes that are allocated for the body, and not counted as a copy in flight.
+    bytes: u64,
+}
+
 impl Pending {
+    /// Whether using the message waits for no task.
+    fn is_loaded(&self) -> bool {
+        match self {
+            Self::Batch { body, .. } | Self::Dictionary { body, .. } => body.is_loaded(),
+            Self::NextStream(_) | Self::Failed(_) => true,
+        }
+    }
+
     fn bytes(&self) -> u64 {
         match self {
             Self::Batch { body, .. } | Self::Dictionary { body, .. } => body.bytes(),
@@ -153,6 +182,8 @@ impl Reader {
             messages: opened.messages,
             dictionaries: Dictionaries::new(opened.is_file),
             pending: VecDeque::new(),
+            assembled: VecDeque::new(),
+            validations: None,
             cancel: CancelFlag::new(),
             in_flight: InFlight::new(),
             has_ended: false,
@@ -198,22 +229,24 @@ impl Reader {
     }
 
     /// Starts to load up to one message per thread, or more messages that the device decompresses,
-    /// within the budget.
-    fn read_ahead(&mut self, call: &Call<'_>, stream: &Stream) -> Result<()> {
+    /// within the budget. If `may_wait`, waits for the first message.
+    fn read_ahead(&mut self, call: &Call<'_>, stream: &Stream, may_wait: bool) -> Result<()> {
         let limit = self.memory_limit_bytes;
         while !self.has_ended && self.has_room() {
             let budget = match self.is_decompressing() {
                 true => max_bytes_ahead_of_decompression(call.byte_budget(), limit),
                 false => max_bytes_ahead(call.byte_budget(), self.device, limit),
             };
-            let ahead = self.in_flight.bytes()? + self.pending.iter().map(Pending::bytes).sum::<u64>();
-            if self.pending.is_empty() {
+            let must_wait = may_wait && self.pending.is_empty();
+            let assembled: u64 = self.assembled.iter().map(|batch| batch.bytes).sum();
+            let pending: u64 = self.pending.iter().map(Pending::bytes).sum();
+            let ahead = self.in_flight.bytes()? + assembled + pending;
+            if must_wait {
                 self.in_flight.wait(budget)?;
-            }
-            if !self.pending.is_empty() && ahead >= budget {
+            } else if ahead >= budget {
                 break;
             }
-            let next = match self.messages.next(self.pending.is_empty().then(|| call.cancel())) {
+            let next = match self.messages.next(must_wait.then(|| call.cancel())) {
                 Ok(Next::Message(message)) => match self.start(*message, stream) {
                     // Nothing of the message is needed.
                     Ok(None) => {
@@ -224,7 +257,7 @@ impl Reader {
                     Ok(Some(pending)) => Ok(pending),
                     Err(e) => Err(e),
                 },
-                Ok(Next::NotYet) if self.pending.is_empty() => {
+                Ok(Next::NotYet) if must_wait => {
                     call.check_cancelled()?;
                     continue;
                 }
@@ -338,16 +371,74 @@ impl Reader {
         if let Some(slice) = self.slices.pop_front() {
             return Ok(Some(slice));
         }
+        self.assemble_ahead(call, stream)?;
+        let Some(Assembled { batch, validation, position, number, rows, .. }) = self.assembled.pop_front()
+        else {
+            if !self.needed.has_all_rows() {
+                self.warn_about_unread_bytes();
+            }
+            call.progress(self.messages.used_bytes(), self.messages.total_bytes());
+            return Ok(None);
+        };
+        if let Some(validation) = validation {
+            waiting::in_call(call, || {
+                validation.finish(std::slice::from_ref(&batch), || call.check_cancelled())
+            })
+            .map_err(|e| e.context(format_args!("record batch {number}")))?;
+        }
+        call.progress(position, self.messages.total_bytes());
+        if rows.first() == Some(&(0..batch.len())) {
+            return Ok(Some(batch));
+        }
+        let slices = rows.into_iter().map(|rows| batch.slice(rows.start, rows.len()));
+        self.slices = slices.collect::<Result<_>>()?;
+        Ok(self.slices.pop_front())
+    }
+
+    /// Assembles the next batch, and others whose bodies are loaded if they are validated, so that
+    /// they are validated at the same time.
+    fn assemble_ahead(&mut self, call: &Call<'_>, stream: &Stream) -> Result<()> {
+        let max = match call.validate() {
+            Validate::Layout => 1,
+            Validate::Full if self.device == Device::CPU => self.tasks.width(),
+            Validate::Full => MAX_VALIDATING,
+        };
+        while self.assembled.len() < max {
+            let may_wait = self.assembled.is_empty();
+            match self.next_assembled(call, stream, may_wait) {
+                Ok(Some(next)) => self.assembled.push_back(next),
+                Ok(None) => break,
+                Err(error) if may_wait => return Err(error),
+                // The batches before an error are still returned.
+                Err(error) => {
+                    self.has_ended = true;
+                    self.pending.push_front(Pending::Failed(error));
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Assembles the next batch. `None` at the end, and if it is not loaded yet and `may_wait` is
+    /// false.
+    fn next_assembled(
+        &mut self,
+        call: &Call<'_>,
+        stream: &Stream,
+        may_wait: bool,
+    ) -> Result<Option<Assembled>> {
         loop {
             call.check_cancelled()?;
             let uploads = self.uploads.clone().unwrap_or_else(|| stream.clone());
-            self.read_ahead(call, &uploads)?;
+            self.read_ahead(call, &uploads, may_wait)?;
+            if !may_wait && !self.pending.front().is_some_and(Pending::is_loaded) {
+                return Ok(None);
+            }
             match self.pending.pop_front() {
-                None => {
-                    if !self.needed.has_all_rows() {
-                        self.warn_about_unread_bytes();
-                    }
-                    call.progress(self.messages.used_bytes(), self.messages.total_bytes());
+                None => return Ok(None),
+                Some(failed @ Pending::Failed(_)) if !may_wait => {
+                    self.pending.push_front(failed);
                     return Ok(None);
                 }
                 Some(Pending::Failed(error)) => return Err(error),
@@ -371,18 +462,13 @@ impl Reader {
                     self.dictionaries.put(id, is_delta, values)?;
                 }
                 Some(Pending::Batch { meta, body, position, metadata, number, rows }) => {
+                    let bytes = if self.device == Device::CPU { body.bytes() } else { 0 };
                     let slots = self.finish(body, &uploads, call)?;
-                    let batch = self
+                    let (batch, validation) = self
                         .assemble(&meta, slots, stream, call)
                         .map_err(|e| e.context(format_args!("record batch {number}")))?;
-                    call.progress(position, self.messages.total_bytes());
                     let batch = batch.with_metadata(metadata);
-                    if rows.first() == Some(&(0..meta.rows)) {
-                        return Ok(Some(batch));
-                    }
-                    let slices = rows.into_iter().map(|rows| batch.slice(rows.start, rows.len()));
-                    self.slices = slices.collect::<Result<_>>()?;
-                    return Ok(self.slices.pop_front());
+                    return Ok(Some(Assembled { batch, validation, position, number, rows, bytes }));
                 }
             }
         }
@@ -417,16 +503,22 @@ impl Reader {
         slots: Slots,
         stream: &Stream,
         call: &Call<'_>,
-    ) -> Result<DeviceBatch> {
+    ) -> Result<(DeviceBatch, Option<StartedValidation>)> {
         let mut builder = Builder::new(meta, slots, &mut self.dictionaries, stream);
         let columns = builder.columns(&self.schema.columns, self.needed.projection())?;
         let batch = DeviceBatch::try_new(self.arrow_schema().clone(), meta.rows, columns)?;
-        let level = match call.validate() {
-            Validate::Layout => Level::Layout,
-            Validate::Full => Level::Full,
+        if call.validate() == Validate::Layout {
+            return Ok((batch, None));
+        }
+        // The validation may end in a later call, which may have another stream.
+        let stream = match &self.validations {
+            Some(stream) => stream.clone(),
+            None if self.device == Device::CPU => self.memory.default_stream(Device::CPU)?,
+            None => self.memory.create_stream(self.device)?,
         };
-        validate(&batch, level, stream)?;
-        Ok(batch)
+        let validation = StartedValidation::start(std::slice::from_ref(&batch), &self.tasks, &stream)?;
+        self.validations = Some(stream);
+        Ok((batch, Some(validation)))
     }
 }
 
@@ -473,6 +565,7 @@ impl BatchStream for Reader {
             let error = with_source_name(e, &self.name);
             self.cancel.cancel();
             self.pending.clear();
+            self.assembled.clear();
             self.failed = Some(error.clone());
             error
         })?;
@@ -497,76 +590,4 @@ fn dictionary_values(schema: &Schema, id: i64) -> Result<&Column> {
 
 fn with_source_name(error: Error, name: &str) -> Error {
     if error.message().contains(name) { error } else { error.context(format_args!("'{name}'")) }
-}
-
-impl Reader {
-    /// Sets the needed columns and rows, before anything is read.
-    pub fn select(&mut self, selection: &Selection) -> Result<()> {
-        self.needed = Needed::new(&self.schema, selection).map_err(|e| with_source_name(e, &self.name))?;
-        self.has_ended = self.needed.has_all_rows();
-        if selection.write_options {
-            // A malformed message is an error when it is read.
-            self.codec = self.messages.next_codec().ok().flatten();
-        }
-        if selection.row_count {
-            // A malformed message is an error when it is read, after the batches before it.
-            let rows = self.messages.rows_of_batches(|| Ok(())).ok().flatten();
-            self.n_rows = rows.map(|rows| self.needed.count(rows.iter().sum()));
-        }
-        Ok(())
-    }
-
-    /// Reads only the piece with this token. Must be called before anything is read.
-    pub fn restrict(&mut self, token: &[u8]) -> Result<()> {
-        let range =
-            Piece::find(token, self.messages.batches()).map_err(|e| with_source_name(e, &self.name))?;
-        if let Some(range) = range {
-            self.batches = range.start as u64;
-            self.messages.keep_batches(range);
-        }
-        Ok(())
-    }
-
-    /// Lists the fragments of the input, before anything is read.
-    pub fn fragments(&self, call: &Call<'_>) -> Result<Vec<Fragment>> {
-        let Some(batches) = self.messages.batches() else {
-            if let Messages::Pipe(_) = self.messages {
-                return Err(Error::unsupported(format!(
-                    "'{}' has no fragments, because its length is unknown",
-                    self.name
-                )));
-            }
-            let (token, bytes) = (Piece::Stream.token(), self.messages.total_bytes());
-            return Ok(vec![Fragment { token, n_rows: None, bytes, statistics: None }]);
-        };
-        let rows = self.messages.rows_of_batches(|| call.check_cancelled());
-        let rows = rows.map_err(|e| with_source_name(e, &self.name))?.unwrap_or_default();
-        let fragment = |range: Range<usize>| {
-            let blocks = batches.get(range.clone()).unwrap_or_default();
-            let n_rows = rows.get(range.clone()).map(|rows| rows.iter().sum());
-            let bytes = blocks.iter().map(fragments::size).sum();
-            let token = Piece::of(batches, range)?.token();
-            Some(Fragment { token, n_rows, bytes, statistics: None })
-        };
-        Ok(fragments::divide(batches).into_iter().filter_map(fragment).collect())
-    }
-
-    /// The schema of the batches that are returned.
-    fn arrow_schema(&self) -> &SchemaRef {
-        self.needed.columns.as_ref().map_or(&self.schema.arrow, |(_, schema)| schema)
-    }
-
-    /// Rejects a schema with other types than the caller expects.
-    pub fn expect(&self, expected: &arrow_schema::Schema) -> Result<()> {
-        let got = &self.schema.arrow;
-        if same_types(got, expected) {
-            return Ok(());
-        }
-        Err(Error::invalid_argument(format!(
-            "'{}' has another schema: expected [{}], got [{}]",
-            self.name,
-            names_and_types(expected),
-            names_and_types(got)
-        )))
-    }
 }

@@ -112,6 +112,62 @@ fn flipped_bits_are_harmless_without_full_validation() {
     rig.host.assert_nothing_leaked();
 }
 
+/// Errors are found in later batches while earlier batches are being validated.
+#[test]
+fn returns_the_batches_before_an_error() {
+    use std::sync::Arc;
+    const BATCHES: usize = 12;
+    // With these lengths, several tasks validate each batch.
+    let text = |i: usize| {
+        let texts =
+            (0..20_000).map(|row| if row == 7 { format!("batch {i:02} here") } else { "x".repeat(60) });
+        crate::common::tables::single(Arc::new(arrow_array::StringArray::from_iter_values(texts)))
+    };
+    let whole = peer_writes(&(0..BATCHES).map(text).collect::<Vec<_>>(), STREAM, "none");
+    let with_wrong_texts = |wrong: &[usize]| {
+        let mut bytes = whole.clone();
+        for i in wrong {
+            let text = format!("batch {i:02} here");
+            let at = bytes.windows(text.len()).position(|part| part == text.as_bytes()).unwrap();
+            bytes[at] = 0xff;
+        }
+        bytes
+    };
+    let truncated = whole[..whole.len() - 100_000].to_vec();
+    // Only the texts of a batch are in a frame, because compressed offsets would be longer.
+    let mut compressed = peer_writes(&(0..BATCHES).map(text).collect::<Vec<_>>(), STREAM, "lz4");
+    let frames = compressed.windows(4).enumerate().filter(|(_, magic)| *magic == [4, 0x22, 0x4d, 0x18]);
+    let at = frames.map(|(at, _)| at).nth(5).unwrap();
+    compressed[at] = 5;
+    let cases = [
+        (compressed, 5, "buffer 2: "),
+        (with_wrong_texts(&[0]), 0, "record batch 0: "),
+        (with_wrong_texts(&[5, 8]), 5, "record batch 5: "),
+        (with_wrong_texts(&[BATCHES - 1]), BATCHES - 1, "record batch 11: "),
+        (truncated, BATCHES - 1, "truncated"),
+    ];
+    let rig = Rig::new();
+    for &device in devices() {
+        for (bytes, n_correct, expected) in &cases {
+            for how in SOURCE_KINDS {
+                let mut settings = CallSettings::new(device);
+                settings.validate = Validate::Full;
+                let mut stream = rig.open(bytes, how, &settings).unwrap();
+                let mut next = || settings.enter(|call| stream.next(call));
+                for i in 0..*n_correct {
+                    assert!(next().unwrap().is_some(), "{device} {how:?}: batch {i}");
+                }
+                for _ in 0..2 {
+                    let error = next().map(|batch| batch.is_some()).unwrap_err();
+                    assert_input_error(&error, &format!("{device} {how:?}"));
+                    assert!(error.message().contains(expected), "{device} {how:?}: {error}");
+                }
+            }
+        }
+    }
+    rig.host.assert_nothing_leaked();
+}
+
 /// Returns the position of `value`, which occurs exactly once at a multiple of eight bytes.
 fn position_of(bytes: &[u8], value: i64) -> usize {
     let positions: Vec<usize> =
