@@ -11,7 +11,7 @@ use std::time::Duration;
 use arrow_schema::{Schema, SchemaRef};
 use crossdock_arrays::DeviceBatch;
 use crossdock_memory::{Buffer, Memory};
-use crossdock_memory_backend::Trace;
+use crossdock_memory_backend::{Backend, Trace};
 use crossdock_parts::{ChildParts, read_schema};
 use crossdock_plugin_api::{
     BatchStream, ByteSink, ByteSource, Call, ColumnPlan, Device, Error, Format, Host, Importer, Input,
@@ -24,7 +24,9 @@ use crate::files::seal::SEALS;
 use crate::host::callback_server::{CallState, CallbackServer, DecodeContext};
 use crate::host::child::parse_response;
 use crate::host::connection::validated_batch;
+use crate::host::open_sink::Arrival;
 use crate::host::remote_instance::{intern_ids, program};
+use crate::host::writable_segments::WritableSegments;
 use crate::locks::lock;
 use crate::wire::channel::{Channel, Message, MessageBudget};
 use crate::wire::incoming::Incoming;
@@ -73,8 +75,15 @@ impl Harness {
     /// call.
     pub fn connect(&self) -> Connection<'_> {
         let trace = Trace::forwarded(Duration::ZERO, |_| ());
-        let callbacks =
-            CallbackServer::new(PLUGIN.into(), None, Some(Arc::new(trace)), ReceiveBudget::default());
+        let backend = Backend::builder().build();
+        let (account, stream) = (backend.account(PLUGIN), self.context.streams.for_device(Device::CPU));
+        let segments = Arc::new(WritableSegments::new(backend, account, stream.clone()));
+        let callbacks = CallbackServer::new(
+            PLUGIN.into(),
+            (segments.clone(), segments),
+            Some(Arc::new(trace)),
+            ReceiveBudget::default(),
+        );
         // This cannot fail, because the id has not been set before.
         let _ = callbacks.process_id.set(1);
         callbacks.add_instance(ID, self.context.clone());
@@ -138,6 +147,7 @@ impl Connection<'_> {
             Response::DecodePlan { device, .. } => drop(Device::from(device).to_string()),
             Response::Program(operators) => drop(program(operators)),
             Response::Children(children) => drop(ChildParts::read_all(children)?),
+            Response::Written(write) => self.callbacks.write(ID, write, &[], Arrival::Response)?,
             Response::Done | Response::Writer(_) | Response::Size(_) => {}
         }
         Ok(None)

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::sink::Sink;
 
 /// Writes of fewer bytes than this are buffered.
-const SMALL_BYTES: usize = 32 << 10;
+const SMALL_BYTES: usize = 8 << 10;
 /// When the buffer has this many bytes, it is written to the sink.
 const BUFFERED_BYTES: usize = 256 << 10;
 

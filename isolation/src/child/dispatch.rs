@@ -3,34 +3,26 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crossdock_arrays::{DeviceBatch, batch_schema, export_batch, import_result, import_schema};
+use crossdock_arrays::{batch_schema, export_batch, import_result, import_schema};
 use crossdock_parts::{ChildParts, DeviceParts, read_schema, write_schema};
 use crossdock_plugin_api::{
     CallSettings, CallStream, CancelFlag, Device, EncodedArray, Error, Fragment, Input, Operator, Options,
     Owned, ReadRequest, Result, Selection, Sink, Source, abi,
 };
 
+use crate::child::host_client::CallProgress;
 use crate::child::host_objects::HostSource;
-use crate::child::instance::{Attachments, Instance, OpenStream, OpenWriter};
+use crate::child::instance::{Attachments, Instance, OpenWriter};
+use crate::child::open_stream::{MIN_LIMIT_TO_READ_AHEAD, OpenStream, Reader};
 use crate::child::server::Server;
 use crate::child::sink::{HostSink, SinkBuffer};
 use crate::wire::array_transfer::{BatchParts, TreeParts, column_schema};
 use crate::wire::incoming::Incoming;
 use crate::wire::messages::{
     CallParts, FragmentParts, InputParts, OperatorParts, PlanParts, Request, Response, SelectionParts,
-    SinkParts,
 };
 use crate::wire::outgoing::Outgoing;
-
-/// The maximum number of batches of a response, and the number of bytes after which no other batch
-/// is added. A message takes longer than reading a small batch.
-const MAX_BATCHES: usize = 16;
-const MAX_BYTES_AHEAD: u64 = 4 << 20;
-/// The maximum number of columns of the batches of a response, because a message is charged with
-/// many times its length.
-const MAX_COLUMNS: usize = 1000;
-/// The minimum memory limit of sessions for which batches are read ahead.
-const MIN_LIMIT_TO_READ_AHEAD: u64 = 256 << 20;
+use crate::wire::sink_parts::SinkParts;
 
 type OptionParts = Vec<(String, String)>;
 
@@ -42,18 +34,6 @@ struct OpenParts {
     inputs: Vec<InputParts>,
     schema: Option<Vec<u8>>,
     options: OptionParts,
-}
-
-impl OpenStream {
-    fn next_batch(&mut self, call: &CallSettings) -> Result<Option<DeviceBatch>> {
-        let Self { stream, schema, instance, .. } = self;
-        let next = || {
-            let batch = stream.next(call)?;
-            Ok(batch.map(|batch| instance.plugin.batch_from_plugin(batch)))
-        };
-        let Some(batch) = instance.call("stream.get_next", next)? else { return Ok(None) };
-        import_result(batch, schema, instance.streams.for_device(call.device)).map(Some)
-    }
 }
 
 impl Server {
@@ -72,7 +52,11 @@ impl Server {
             }
             Request::Create(settings) => return self.create(settings),
             Request::Destroy(instance) => self.instances.remove(instance),
-            Request::CloseStream(stream) => self.streams.remove(stream),
+            Request::CloseStream(id) => {
+                let stream = self.streams.get(id)?;
+                self.streams.remove(id);
+                stream.close();
+            }
             Request::CloseWriter(writer) => self.writers.remove(writer),
             Request::Open { instance, call, format, inputs, schema, options, selection, fragment } => {
                 let from = OpenParts { instance, call, format, inputs, schema, options };
@@ -83,15 +67,17 @@ impl Server {
                 let from = OpenParts { instance, call, format, inputs, schema, options };
                 return self.fragments(from, attachments, to);
             }
-            Request::Next { stream, call } => return self.next(stream, call, to),
+            Request::Next { stream, call } => return self.streams.get(stream)?.next(call, to),
             Request::Plan { instance, call, format, schema, from, options } => {
                 return self.plan(instance, call, &format, &schema, from, options);
             }
             Request::Begin { instance, call, format, schema, options, sink } => {
                 return self.begin(instance, call, &format, &schema, options, sink);
             }
-            Request::Write { writer, call, batch } => self.write(writer, call, batch, attachments)?,
-            Request::Finish { writer, call } => self.finish(writer, call)?,
+            Request::Write { writer, call, batch } => {
+                return self.write(writer, call, batch, attachments, to);
+            }
+            Request::Finish { writer, call } => return self.finish(writer, call, to),
             Request::Check { instance, tree } => {
                 let (instance, tree) = self.read_tree(instance, tree, attachments)?;
                 let encoding = instance.encoding()?;
@@ -164,9 +150,9 @@ impl Server {
         let (bytes, schema) = (write_schema(&schema)?, Arc::new(import_schema(&schema)?));
         let id = self.next_id();
         let _reuse = instance.reuse_segments();
-        let (n_requests, ahead) = (0, None);
-        let open = OpenStream { stream, reads_ahead, n_requests, ahead, schema, _reuse, instance };
-        self.streams.insert(id, Arc::new(Mutex::new(open)));
+        let reader = Reader { stream, reads_ahead, schema, _reuse, instance };
+        let open = OpenStream::new(self.host.clone(), self.calls.clone(), reader);
+        self.streams.insert(id, Arc::new(open));
         Ok(Response::Stream { id, schema: bytes, honoured, write_options })
     }
 
@@ -202,46 +188,6 @@ impl Server {
         let files = Incoming::from_host(attachments.files)?;
         let source = |input| Source::new(Arc::new(HostSource::new(input, &files, self.host.clone())));
         Ok(Input::Sources(inputs.into_iter().map(source).collect()))
-    }
-
-    fn next(&self, stream: u64, call: CallParts, to: &mut Outgoing) -> Result<Response> {
-        let stream = self.streams.get(stream)?;
-        let mut open = lock_object(&stream);
-        let call = self.begin_call(call, &open.instance);
-        open.n_requests += 1;
-        // The first batch is returned at once. A budget of the call limits the size of one batch.
-        let reads_ahead = open.reads_ahead && open.n_requests > 1 && call.settings.byte_budget == 0;
-        let max_batches = if reads_ahead { MAX_COLUMNS / open.schema.fields().len().max(1) } else { 1 };
-        *to = open.instance.outgoing();
-        let (mut batches, mut bytes, mut are_last) = (Vec::new(), 0, false);
-        while batches.len() < max_batches.clamp(1, MAX_BATCHES) && bytes < MAX_BYTES_AHEAD {
-            let next = open.ahead.take().unwrap_or_else(|| open.next_batch(&call.settings));
-            let batch = match next {
-                Ok(Some(batch)) => batch,
-                Ok(None) => {
-                    are_last = true;
-                    break;
-                }
-                Err(error) if batches.is_empty() => return Err(error),
-                // It is returned after the batches before it.
-                Err(error) => {
-                    open.ahead = Some(Err(error));
-                    break;
-                }
-            };
-            bytes += batch.buffer_bytes();
-            match BatchParts::add(batch.clone(), &open.instance.streams, to) {
-                Ok(parts) => batches.push(parts),
-                Err(error) if batches.is_empty() => return Err(error),
-                // It may fit into a message of its own.
-                Err(_) => {
-                    open.ahead = Some(Ok(Some(batch)));
-                    break;
-                }
-            }
-        }
-        to.fill_segments()?;
-        Ok(Response::Batches { batches, are_last })
     }
 
     fn plan(
@@ -289,27 +235,36 @@ impl Server {
         Ok(Response::Writer(id))
     }
 
-    fn write(&self, writer: u64, call: CallParts, batch: BatchParts, attachments: Attachments) -> Result<()> {
+    fn write(
+        &self,
+        writer: u64,
+        call: CallParts,
+        batch: BatchParts,
+        attachments: Attachments,
+        to: &mut Outgoing,
+    ) -> Result<Response> {
         let writer = self.writers.get(writer)?;
         let mut open = lock_object(&writer);
         let batch = batch.read(&open.schema, &open.instance.incoming(attachments)?)?;
         let batch = export_batch(&batch, false, open.instance.streams.for_device(batch.device()))?;
         let call = self.begin_call(call, &open.instance);
         let OpenWriter { writer, sink, instance, .. } = &mut *open;
+        sink.begin_request();
         let writer = writer.as_mut().ok_or_else(|| Error::invalid_argument("write after finish"))?;
         let write = || writer.write(&call.settings, instance.plugin.batch_to_plugin(batch));
         instance.call("writer.write", write)?;
-        sink.flush()
+        Ok(Response::Written(sink.take(to)))
     }
 
-    fn finish(&self, writer: u64, call: CallParts) -> Result<()> {
+    fn finish(&self, writer: u64, call: CallParts, to: &mut Outgoing) -> Result<Response> {
         let writer = self.writers.get(writer)?;
         let mut open = lock_object(&writer);
         let call = self.begin_call(call, &open.instance);
+        open.sink.begin_request();
         let finished = || Error::invalid_argument("finish was called before");
         let writer = open.writer.take().ok_or_else(finished)?;
         open.instance.call("writer.finish", || writer.finish(&call.settings))?;
-        open.sink.flush()
+        Ok(Response::Written(open.sink.take(to)))
     }
 
     fn read_tree(
@@ -355,7 +310,7 @@ impl Server {
     fn begin_call(&self, parts: CallParts, instance: &Instance) -> ActiveCall<'_> {
         let cancel = CancelFlag::new();
         self.calls.insert(parts.id, cancel.clone());
-        let progress = Some(self.host.clone().progress(parts.id));
+        let progress = Some(CallProgress::new(self.host.clone(), parts.id).function());
         let settings = CallSettings { cancel, progress, ..parts.settings() };
         let stream = instance.streams.for_device(settings.device);
         // SAFETY: `CallStream::new` requires a stream that outlives the call. `instance` owns this

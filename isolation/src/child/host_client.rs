@@ -1,7 +1,8 @@
 //! Sends the callbacks of a plugin's process to its host.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crossdock_plugin_api::{Error, Progress, Result};
@@ -102,17 +103,45 @@ impl HostClient {
             self.notify(callback);
         }
     }
+}
 
-    /// Returns a function that reports the progress of a call.
-    pub fn progress(self: Arc<Self>, call: u64) -> Arc<Progress> {
-        let last_report = Mutex::new(None::<Instant>);
+/// Reports the progress of calls of the host, one call after the other.
+pub struct CallProgress {
+    host: Arc<HostClient>,
+    /// The call that waits; 0 if no call waits.
+    pub call: AtomicU64,
+    state: Mutex<ProgressState>,
+}
+
+#[derive(Default)]
+struct ProgressState {
+    reported_at: Option<Instant>,
+    /// The last progress: the amount done and the total.
+    last: Option<(u64, u64)>,
+}
+
+impl CallProgress {
+    pub fn new(host: Arc<HostClient>, call: u64) -> Arc<Self> {
+        Arc::new(Self { host, call: AtomicU64::new(call), state: Mutex::default() })
+    }
+
+    /// Returns the last progress, and forgets it.
+    pub fn take_last(&self) -> Option<(u64, u64)> {
+        lock(&self.state).last.take()
+    }
+
+    /// Returns the function that the plugin calls.
+    pub fn function(self: Arc<Self>) -> Arc<Progress> {
         Arc::new(move |done, total| {
-            let mut last_report = last_report.lock().unwrap_or_else(PoisonError::into_inner);
-            if last_report.is_some_and(|time| time.elapsed() < PROGRESS_INTERVAL) && done != total {
+            let mut state = lock(&self.state);
+            state.last = Some((done, total));
+            let call = self.call.load(Ordering::Relaxed);
+            let is_recent = state.reported_at.is_some_and(|time| time.elapsed() < PROGRESS_INTERVAL);
+            if call == 0 || (is_recent && done != total) {
                 return;
             }
-            *last_report = Some(Instant::now());
-            self.try_notify(&Callback::Progress { call, done, total });
+            state.reported_at = Some(Instant::now());
+            self.host.try_notify(&Callback::Progress { call, done, total });
         })
     }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crossdock_plugin_api::{ByteSource, Result};
+use crossdock_plugin_api::{ByteSource, Error, Result};
 
 use crate::child::host_client::HostClient;
-use crate::files::mapping::{Mapping, read_from};
+use crate::files::mapping::{Mapping, OpenFile, read_from};
 use crate::wire::incoming::Incoming;
 use crate::wire::messages::{Callback, InputParts};
 
@@ -17,13 +17,16 @@ const MAX_CALLBACK_BYTES: usize = 1 << 20;
 pub struct HostSource {
     parts: InputParts,
     mapping: Option<Arc<Mapping>>,
+    /// The file of the mapping. Reading from it takes less time than the mapping's page faults.
+    file: Option<Arc<OpenFile>>,
     host: Arc<HostClient>,
 }
 
 impl HostSource {
     pub fn new(parts: InputParts, files: &Incoming, host: Arc<HostClient>) -> Self {
         let mapping = parts.whole.and_then(|place| files.mapping(place));
-        Self { parts, mapping, host }
+        let file = mapping.as_ref().and_then(|mapping| Mapping::file_containing(mapping.bytes()));
+        Self { parts, mapping, file: file.map(|(file, ..)| file), host }
     }
 }
 
@@ -47,6 +50,13 @@ impl ByteSource for HostSource {
     }
 
     fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
+        if let (Some(file), Some(place)) = (&self.file, self.parts.whole) {
+            let rest = usize::try_from(place.bytes.saturating_sub(offset)).unwrap_or(usize::MAX);
+            let len = to.len().min(rest);
+            let to = to.get_mut(..len).unwrap_or_default();
+            let failed = |error| Error::io(format!("'{}': {error}", self.parts.name));
+            return file.read_at(place.offset().saturating_add(offset), to).map_err(failed);
+        }
         if let Some(bytes) = self.map() {
             return Ok(read_from(bytes, offset, to));
         }

@@ -5,11 +5,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
-use crossdock_arrays::{DeviceBatch, export_batch};
+use crossdock_arrays::export_batch;
 use crossdock_parts::{ChildParts, NodeHead};
 use crossdock_plugin_api::{
-    BatchStreamHandle, ChildType, EncodedArray, EncodedNode, EncodingHandle, Error, Owned, Result,
-    WriterHandle, abi,
+    ChildType, EncodedArray, EncodedNode, EncodingHandle, Error, Owned, Result, WriterHandle, abi,
 };
 
 use crate::child::host_client::HostClient;
@@ -37,21 +36,6 @@ pub struct Attachments {
     pub segments: Vec<SegmentParts>,
 }
 
-/// A stream that the plugin opened.
-pub struct OpenStream {
-    // Dropped before `instance`, because fields are dropped in the order of their declaration.
-    pub stream: BatchStreamHandle,
-    /// Whether a response may contain several batches.
-    pub reads_ahead: bool,
-    /// The number of requests for batches.
-    pub n_requests: u64,
-    /// A batch or an error that was read ahead and not sent yet.
-    pub ahead: Option<Result<Option<DeviceBatch>>>,
-    pub schema: SchemaRef,
-    pub _reuse: SegmentReuse,
-    pub instance: Arc<Instance>,
-}
-
 /// A writer that the plugin began.
 pub struct OpenWriter {
     // Dropped before `instance`, because fields are dropped in the order of their declaration.
@@ -77,6 +61,11 @@ impl Instance {
     /// Creates an empty message that sends arrays on the device in segments.
     pub fn outgoing(&self) -> Outgoing {
         Outgoing::to_host(self.segments.sender())
+    }
+
+    /// Creates an empty message with batches of a stream. All small batches are sent in segments.
+    pub fn outgoing_of_stream(&self) -> Outgoing {
+        Outgoing::to_host(Some(self.segments.clone()))
     }
 
     pub fn incoming(&self, attachments: Attachments) -> Result<Incoming> {

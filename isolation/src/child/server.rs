@@ -16,12 +16,11 @@ use crossdock_plugin_api::{
 };
 
 use crate::child::host_client::HostClient;
-use crate::child::instance::{
-    Attachments, Instance, OpenStream, OpenWriter, children_by_host, decode_by_host,
-};
+use crate::child::instance::{Attachments, Instance, OpenWriter, children_by_host, decode_by_host};
 use crate::child::library::{Decoder, HostLibrary, LoadedPlugin};
 use crate::child::log::HostLogger;
 use crate::child::object_table::ObjectTable;
+use crate::child::open_stream::OpenStream;
 use crate::child::received_segments::ReceivedSegments;
 use crate::sandbox::confine::{confine, limit_memory};
 use crate::sandbox::environment::refuse_if_privileged;
@@ -113,7 +112,7 @@ pub struct Server {
     /// The plugin, and the backend of its host library.
     loaded: OnceLock<(Box<dyn LoadedPlugin>, Backend)>,
     pub(super) instances: ObjectTable<Arc<Instance>>,
-    pub(super) streams: ObjectTable<Arc<Mutex<OpenStream>>>,
+    pub(super) streams: ObjectTable<Arc<OpenStream>>,
     pub(super) writers: ObjectTable<Arc<Mutex<OpenWriter>>>,
     pub(super) calls: Arc<ObjectTable<CancelFlag>>,
     next_id: AtomicU64,
@@ -156,6 +155,7 @@ impl Server {
             self.dispatch(request, attachments, &mut files)
         });
         let segments = files.segments().to_vec();
+        let payload = std::mem::take(&mut files.payload);
         let response = response.and_then(|message| {
             Ok((WithSegments { message, segments: segments.clone() }, files.into_files()?))
         });
@@ -165,14 +165,14 @@ impl Server {
         };
         let reply = response.and_then(|(message, files)| {
             let bytes = to_bytes(Ok(message))?;
-            check_len(bytes.len()).map(|()| (bytes, files))
+            check_len(bytes.len().saturating_add(payload.len()))?;
+            Ok(Reply { bytes, payload, files, ..Reply::default() })
         });
         let failed = |error| {
             self.host.release_segments(&segments);
-            (to_bytes(Err(error)).unwrap_or_default(), Vec::new())
+            Reply { bytes: to_bytes(Err(error)).unwrap_or_default(), ..Reply::default() }
         };
-        let (bytes, files) = reply.unwrap_or_else(failed);
-        Reply { bytes, files, ..Reply::default() }
+        reply.unwrap_or_else(failed)
     }
 
     /// Returns a trace that sends its records to the host. The host's trace began at `start`.

@@ -1,4 +1,4 @@
-//! Shared host memory that only the host can write.
+//! Files in memory for shared segments.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -6,12 +6,17 @@ use std::ptr::NonNull;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
-/// Seals that prevent changes of the length, and of the bytes except through mappings that exist.
-const SEALS: SealFlags =
-    SealFlags::SEAL.union(SealFlags::SHRINK).union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE);
+/// Seals that prevent changes of the length.
+const LENGTH_SEALS: SealFlags = SealFlags::SEAL.union(SealFlags::SHRINK).union(SealFlags::GROW);
 
-/// A mapped file in memory. The process that created it can write it, and other processes can only
-/// read it.
+/// What processes can do with a file that another process created.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    Read,
+    ReadWrite,
+}
+
+/// A mapped file in memory.
 pub struct SegmentFile {
     start: NonNull<u8>,
     bytes: usize,
@@ -23,21 +28,27 @@ unsafe impl Send for SegmentFile {}
 unsafe impl Sync for SegmentFile {}
 
 impl SegmentFile {
-    /// Creates a file of `bytes` zeros, maps it for writing, and seals it.
-    pub fn create(bytes: usize) -> io::Result<(Self, OwnedFd)> {
+    /// Creates a file of `bytes` zeros, maps it for writing, and seals its length. `access` is the
+    /// access of other processes.
+    pub fn create(bytes: usize, access: Access) -> io::Result<(Self, OwnedFd)> {
         let file = memfd_create("crossdock-segment", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, bytes as u64)?;
-        let mapping = Self::map(&file, bytes, libc::PROT_READ | libc::PROT_WRITE)?;
-        fcntl_add_seals(&file, SEALS)?;
+        let mapping = Self::open(&file, bytes, Access::ReadWrite)?;
+        // This seal prevents changes except through mappings that exist.
+        let seals = match access {
+            Access::Read => LENGTH_SEALS.union(SealFlags::FUTURE_WRITE),
+            Access::ReadWrite => LENGTH_SEALS,
+        };
+        fcntl_add_seals(&file, seals)?;
         Ok((mapping, file))
     }
 
-    /// Maps a file of at least `bytes` bytes that the host created, for reading.
-    pub fn open(file: impl AsFd, bytes: usize) -> io::Result<Self> {
-        Self::map(&file, bytes, libc::PROT_READ)
-    }
-
-    fn map(file: impl AsFd, bytes: usize, protection: libc::c_int) -> io::Result<Self> {
+    /// Maps a file of at least `bytes` bytes that the host created.
+    pub fn open(file: impl AsFd, bytes: usize, access: Access) -> io::Result<Self> {
+        let protection = match access {
+            Access::Read => libc::PROT_READ,
+            Access::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
+        };
         let file = file.as_fd().as_raw_fd();
         // SAFETY: the system chooses the address, so the call changes no other mapping.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, file, 0) };
@@ -74,19 +85,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_creator_can_write_the_file() {
-        let (created, file) = SegmentFile::create(10_000).unwrap();
-        let opened = SegmentFile::open(&file, 10_000).unwrap();
+    fn only_the_creator_can_write_a_file_that_others_read() {
+        let (created, file) = SegmentFile::create(10_000, Access::Read).unwrap();
+        let opened = SegmentFile::open(&file, 10_000, Access::Read).unwrap();
         // SAFETY: the byte is in the mapping, and no other thread uses it.
         unsafe { created.start().add(9_999).write(7) };
         // SAFETY: as above.
         assert_eq!(unsafe { opened.start().add(9_999).read() }, 7);
-        assert!(SegmentFile::map(&file, 10_000, libc::PROT_READ | libc::PROT_WRITE).is_err());
+        assert!(SegmentFile::open(&file, 10_000, Access::ReadWrite).is_err());
         let file = File::from(file);
         assert!(file.write_all_at(&[1], 0).is_err() && file.set_len(1).is_err());
         assert!(file.set_len(20_000).is_err());
         let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         // SAFETY: the call takes integers, and the file is open.
         assert_ne!(unsafe { libc::fallocate(file.as_raw_fd(), hole, 0, 4096) }, 0);
+    }
+
+    #[test]
+    fn others_can_write_a_writable_file_and_not_change_its_length() {
+        let (created, file) = SegmentFile::create(10_000, Access::ReadWrite).unwrap();
+        let opened = SegmentFile::open(&file, 10_000, Access::ReadWrite).unwrap();
+        // SAFETY: the byte is in the mapping, and no other thread uses it.
+        unsafe { opened.start().add(9_999).write(7) };
+        // SAFETY: as above.
+        assert_eq!(unsafe { created.start().add(9_999).read() }, 7);
+        let file = File::from(file);
+        assert!(file.set_len(1).is_err() && file.set_len(20_000).is_err());
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crossdock_arrays::import_batch;
-use crossdock_memory::{Buffer, Memory, Stream};
+use crossdock_memory::{Buffer, Memory};
 use crossdock_memory_backend::{Record, Trace};
 use crossdock_parts::ChildParts;
 use crossdock_plugin_api::{
@@ -15,18 +15,20 @@ use crossdock_plugin_api::{
 };
 
 use crate::files::mapping::ReceiveBudget;
-use crate::host::device_segments::{DeviceSegments, RequestedSegment};
-use crate::host::host_segments::HostSegments;
 use crate::host::log::log_plugin_message;
+use crate::host::open_sink::{Arrival, OpenSink};
+use crate::host::read_only_segments::ReadOnlySegments;
 use crate::host::threads::ThreadGroup;
+use crate::host::writable_segments::{RequestedSegment, WritableSegments};
 use crate::locks::lock;
 use crate::wire::array_transfer::{BatchParts, TreeParts, column_schema};
 use crate::wire::channel::{Channel, Message, MessageBudget, Reply, STALL_TIMEOUT, check_len};
 use crate::wire::channels::MAX_CHANNELS;
 use crate::wire::incoming::Incoming;
-use crate::wire::messages::{self, CallParts, Callback, CallbackReply, Failure, SinkPiece, WithSegments};
+use crate::wire::messages::{self, CallParts, Callback, CallbackReply, Failure, WithSegments};
 use crate::wire::outgoing::Outgoing;
 use crate::wire::segments::{SegmentParts, SegmentSender, Streams};
+use crate::wire::sink_parts::{SinkPiece, WriteParts};
 
 /// The number of channels that the host accepts beyond [`MAX_CHANNELS`], because the process may
 /// replace closed channels before the host notices that they are closed.
@@ -44,10 +46,12 @@ pub struct CallbackServer {
     trace: Option<Arc<Trace>>,
     pub process_id: OnceLock<u32>,
     sources: Mutex<HashMap<u64, Arc<Source>>>,
-    sinks: Mutex<HashMap<u64, Arc<Mutex<Sink>>>>,
-    /// Shared segments on the process's device, if it has one.
-    pub device_segments: Option<Arc<DeviceSegments>>,
-    pub host_segments: Arc<HostSegments>,
+    sinks: Mutex<HashMap<u64, Arc<OpenSink>>>,
+    /// Segments on the process's device.
+    pub writable_segments: Arc<WritableSegments>,
+    /// Segments in host memory. The same as `writable_segments` if the process has no device.
+    host_segments: Arc<WritableSegments>,
+    pub read_only_segments: Arc<ReadOnlySegments>,
     instances: Mutex<HashMap<u64, DecodeContext>>,
     pub calls: Mutex<HashMap<u64, Arc<CallState>>>,
     next_id: AtomicU64,
@@ -115,7 +119,7 @@ impl Drop for PendingCall<'_> {
 impl CallbackServer {
     pub fn new(
         plugin: String,
-        device_segments: Option<Arc<DeviceSegments>>,
+        (writable_segments, host_segments): (Arc<WritableSegments>, Arc<WritableSegments>),
         trace: Option<Arc<Trace>>,
         budget: ReceiveBudget,
     ) -> Self {
@@ -125,8 +129,9 @@ impl CallbackServer {
             process_id: OnceLock::new(),
             sources: Mutex::default(),
             sinks: Mutex::default(),
-            device_segments,
-            host_segments: Arc::new(HostSegments::new(budget.clone())),
+            writable_segments,
+            host_segments,
+            read_only_segments: Arc::new(ReadOnlySegments::new(budget.clone())),
             instances: Mutex::default(),
             calls: Mutex::default(),
             next_id: AtomicU64::new(1),
@@ -153,7 +158,7 @@ impl CallbackServer {
     /// Makes a sink available to the process. Returns its id.
     pub fn add_sink(&self, sink: Sink) -> u64 {
         let id = self.next_id();
-        lock(&self.sinks).insert(id, Arc::new(Mutex::new(sink)));
+        lock(&self.sinks).insert(id, Arc::new(OpenSink::new(sink)));
         id
     }
 
@@ -181,53 +186,53 @@ impl CallbackServer {
 
     pub fn remove_sink(&self, id: u64) {
         let sink = lock(&self.sinks).remove(&id);
+        sink.iter().for_each(|sink| sink.fail());
         drop(sink);
     }
 
     /// Creates an empty message to the process. Arrays on the process's device are sent in
     /// segments.
     pub fn outgoing(&self) -> Outgoing {
-        Outgoing::to_plugin(self.device_segments.clone().map(|segments| segments as Arc<dyn SegmentSender>))
+        let has_device = self.writable_segments.device() != Device::CPU;
+        Outgoing::to_plugin(has_device.then(|| self.writable_segments.clone() as Arc<dyn SegmentSender>))
     }
 
     /// Creates an empty message to the process, with arrays in host memory that it writes to a
     /// sink.
     pub fn outgoing_for_sink(&self) -> Outgoing {
-        Outgoing::to_plugin(Some(self.host_segments.clone()))
+        Outgoing::to_plugin(Some(self.read_only_segments.clone()))
     }
 
-    /// Copies received segments. The copies are ready in the order of `stream`, which is the
-    /// instance's stream on the segments' device.
+    /// Copies received segments. The copies are ready in the order of the stream on the segments'
+    /// device. `streams` is `None` if arrays in segments are not expected.
     ///
     /// # Errors
-    /// The instance has no device, the process did not request the segments, or memory is
-    /// exhausted.
-    pub fn receive_segments(&self, parts: &[SegmentParts], stream: Option<&Stream>) -> Result<Vec<Buffer>> {
+    /// The instance is not on the device of the process, the process did not request the segments,
+    /// or memory is exhausted.
+    pub fn receive_segments(&self, parts: &[SegmentParts], streams: Option<&Streams>) -> Result<Vec<Buffer>> {
         if parts.is_empty() {
             return Ok(Vec::new());
         }
-        match (&self.device_segments, stream) {
-            (Some(segments), Some(stream)) => segments.copy_out(parts, stream),
-            _ => Err(Error::bad_data("arrays are on a device, expected arrays in host memory")),
+        let device = self.writable_segments.device();
+        match streams.map(|streams| streams.for_device(device)) {
+            Some(stream) if stream.device() == device => self.writable_segments.copy_out(parts, stream),
+            _ => Err(Error::bad_data("arrays are in shared segments, expected arrays in files")),
         }
     }
 
     /// Returns a segment of a message to the process, which does not use it or did not receive it.
     pub fn return_segment(&self, number: u64) {
-        if let Some(segments) = &self.device_segments {
-            segments.return_sent(number);
-        }
-        self.host_segments.return_sent(number);
+        self.writable_segments.return_sent(number);
+        self.read_only_segments.return_sent(number);
     }
 
     /// Releases the process's segments and closes its channels. The host closes the channels
     /// itself, because copies of the process's ends may still be open in this process or in other
     /// processes.
     pub fn process_ended(&self) {
-        if let Some(segments) = &self.device_segments {
-            segments.release_all();
-        }
+        self.writable_segments.release_all();
         self.host_segments.release_all();
+        self.read_only_segments.release_all();
         let channels = lock(&self.channels).take();
         channels.iter().flatten().for_each(|channel| channel.close());
     }
@@ -246,6 +251,7 @@ impl CallbackServer {
         // The process can no longer use its sources and sinks.
         let sources = std::mem::take(&mut *lock(&self.sources));
         let sinks = std::mem::take(&mut *lock(&self.sinks));
+        sinks.values().for_each(|sink| sink.fail());
         drop((sources, sinks));
     }
 
@@ -294,16 +300,15 @@ impl CallbackServer {
         let (head, _) = bytes.split_at(bytes.len().min(messages::MAX_UNCHARGED_BYTES));
         let inline = |rest: &[u8]| bytes.get(head.len() - rest.len()..).unwrap_or_default();
         let result = match messages::from_prefix(head) {
-            Ok((Callback::Write { sink }, rest)) => Some(self.write(sink, inline(rest))),
-            Ok((Callback::WritePieces { sink, pieces }, rest)) => {
-                Some(self.write_pieces(sink, pieces, inline(rest)))
+            Ok((Callback::Write { sink, write }, rest)) => {
+                Some(self.write(sink, write, inline(rest), Arrival::Callback))
             }
             _ => None,
         };
         if let Some(result) = result {
             // Most writes are followed by others of the same size.
             reply.spare = bytes;
-            return result;
+            return result.map(|()| CallbackReply::Done);
         }
         let _reservation = messages::charge(bytes.len(), &self.budget)?;
         self.handle(messages::from_bytes(&bytes)?, files, reply)
@@ -312,9 +317,8 @@ impl CallbackServer {
     fn handle(&self, callback: Callback, files: Vec<OwnedFd>, reply: &mut Reply) -> Result<CallbackReply> {
         match callback {
             Callback::Read { source, offset, bytes } => return self.read(source, offset, bytes, reply),
-            // Not reached, because `handle_message` handles these callbacks itself.
-            Callback::Write { sink } => return self.write(sink, &[]),
-            Callback::WritePieces { sink, pieces } => return self.write_pieces(sink, pieces, &[]),
+            // Not reached, because `handle_message` handles this callback itself.
+            Callback::Write { sink, write } => self.write(sink, write, &[], Arrival::Callback)?,
             Callback::CloseSource(source) => self.release(|| self.remove_source(source)),
             Callback::CloseSink(sink) => self.release(|| self.remove_sink(sink)),
             Callback::Decode { instance, call, tree, rows, segments } => {
@@ -324,13 +328,9 @@ impl CallbackServer {
                 let children = self.context(instance)?.host.child_types(&node.read()?)?;
                 return Ok(CallbackReply::Children(ChildParts::write_all(&children)?));
             }
-            Callback::RequestSegment { id, bytes } => {
-                let none = || {
-                    Error::invalid_argument(
-                        "a segment on a device was requested, but the process has no device",
-                    )
-                };
-                let segment = self.device_segments.as_ref().ok_or_else(none)?.request(id, bytes)?;
+            Callback::RequestSegment { id, bytes, in_host_memory } => {
+                let segments = if in_host_memory { &self.host_segments } else { &self.writable_segments };
+                let segment = segments.request(id, bytes)?;
                 let RequestedSegment { number, file, file_bytes: bytes, existing } = segment;
                 reply.files = vec![file];
                 return Ok(CallbackReply::Segment { number, bytes, existing });
@@ -342,9 +342,8 @@ impl CallbackServer {
                 }
             }
             Callback::ReleaseSegment(id) => {
-                if let Some(segments) = &self.device_segments {
-                    segments.release(id);
-                }
+                self.writable_segments.release(id);
+                self.host_segments.release(id);
             }
             Callback::ReturnSegment(number) => self.return_segment(number),
             Callback::Record { thread, ns, phase } => {
@@ -366,27 +365,34 @@ impl CallbackServer {
         Ok(CallbackReply::Bytes)
     }
 
-    fn write(&self, sink: u64, bytes: &[u8]) -> Result<CallbackReply> {
-        let sink = lock(&self.sinks).get(&sink).cloned();
-        let sink = sink.ok_or_else(|| Error::invalid_argument("the sink has been released"))?;
-        lock(&sink).write(bytes)?;
-        Ok(CallbackReply::Done)
+    /// Writes pieces to a sink. `inline` has the bytes of the inline pieces.
+    pub fn write(&self, sink: u64, write: WriteParts, inline: &[u8], arrival: Arrival) -> Result<()> {
+        let released = || Error::invalid_argument("the sink has been released");
+        let sink = lock(&self.sinks).get(&sink).cloned().ok_or_else(released)?;
+        let WriteParts { number, pieces } = write;
+        sink.write(number, arrival, |sink| self.write_pieces(sink, pieces, inline))
     }
 
-    /// Writes pieces to a sink. `inline` has the bytes of the inline pieces.
-    fn write_pieces(&self, sink: u64, pieces: Vec<SinkPiece>, mut inline: &[u8]) -> Result<CallbackReply> {
-        for piece in pieces {
-            match piece {
-                SinkPiece::Inline(bytes) => {
-                    let bytes = usize::try_from(bytes).ok().and_then(|bytes| inline.split_off(..bytes));
-                    self.write(sink, bytes.ok_or_else(|| Error::invalid_argument("an incomplete write"))?)?
-                }
-                SinkPiece::Segment { number, offset, bytes } => {
-                    self.host_segments.read_sent((number, offset, bytes), |bytes| self.write(sink, bytes))?
-                }
-            };
-        }
-        Ok(CallbackReply::Done)
+    fn write_pieces(&self, sink: &mut Sink, pieces: Vec<SinkPiece>, mut inline: &[u8]) -> Result<()> {
+        let mut copied = Vec::new();
+        pieces.into_iter().try_for_each(|piece| match piece {
+            SinkPiece::Inline(bytes) => {
+                let bytes = usize::try_from(bytes).ok().and_then(|bytes| inline.split_off(..bytes));
+                sink.write(bytes.ok_or_else(|| Error::invalid_argument("an incomplete write"))?)
+            }
+            SinkPiece::Segment { number, offset, bytes } => {
+                self.read_only_segments.read_sent((number, offset, bytes), |bytes| sink.write(bytes))
+            }
+            SinkPiece::Copied { id, offset, bytes } => {
+                self.host_segments.copy_requested((id, offset, bytes), &mut copied)?;
+                sink.write(&copied)
+            }
+        })
+    }
+
+    /// Fails the later writes to a sink, because the host did not make a write before.
+    pub fn fail_sink(&self, sink: u64) {
+        lock(&self.sinks).get(&sink).iter().for_each(|sink| sink.fail());
     }
 
     fn release(&self, release: impl FnOnce()) {
@@ -412,16 +418,15 @@ impl CallbackServer {
         reply: &mut Reply,
     ) -> Result<CallbackReply> {
         let context = self.context(instance)?;
-        let device_stream = context.streams.device_stream();
         let device = Device::from(parts.device);
         let state = lock(&self.calls).get(&parts.id).cloned();
         let state = state.unwrap_or_else(|| Arc::new(CallState::new(None)));
-        if device != Device::CPU && device_stream.is_none_or(|stream| stream.device() != device) {
+        if context.streams.for_device(device).device() != device {
             return Err(Error::invalid_argument(format!(
                 "decoding was requested on {device}, which the instance's session does not have"
             )));
         }
-        let segments = self.receive_segments(segments, device_stream)?;
+        let segments = self.receive_segments(segments, Some(&context.streams))?;
         let files = Incoming::from_plugin(files, &self.budget)?.with_segments(segments);
         let tree = tree.read(&files)?;
         let schema = column_schema(tree.root()?)?;
@@ -458,7 +463,14 @@ mod tests {
     use crate::wire::array_transfer::tests::one_node;
 
     fn server() -> CallbackServer {
-        CallbackServer::new("test".into(), None, None, ReceiveBudget::new(1))
+        server_with(ReceiveBudget::new(1))
+    }
+
+    fn server_with(budget: ReceiveBudget) -> CallbackServer {
+        let backend = Backend::builder().build();
+        let (account, stream) = (backend.account("test"), TestHost::new().stream(Device::CPU));
+        let segments = Arc::new(WritableSegments::new(backend, account, stream));
+        CallbackServer::new("test".into(), (segments.clone(), segments), None, budget)
     }
 
     #[test]
@@ -522,7 +534,7 @@ mod tests {
         for (limit_bytes, is_rejected) in [(1 << 20, true), (1 << 30, false)] {
             let backend = Backend::builder().limit_bytes(limit_bytes).build();
             let budget = ReceiveBudget::default().with_account(backend.account("test (its process)"));
-            let server = CallbackServer::new("test".into(), None, None, budget);
+            let server = server_with(budget);
             assert!(error(&server, &callbacks[0]).contains("the instance has been destroyed"));
             let message = error(&server, &callbacks[1]);
             assert_eq!(message.contains("'test (its process)' asked for"), is_rejected, "{message}");
@@ -537,9 +549,12 @@ mod tests {
         let (callbacks, written) = (server(), Arc::new(Mutex::new(Vec::new())));
         let sink = callbacks.add_sink(Sink::new(Box::new(MemorySink(written.clone()))));
         const MAX: usize = messages::MAX_UNCHARGED_BYTES;
-        for len in [0, 1, MAX - 2, MAX, 3 * MAX + 1] {
+        for (len, number) in [0, 1, MAX - 2, MAX, 3 * MAX + 1].into_iter().zip(0..) {
             let payload: Vec<u8> = (0..len).map(|i| i as u8).collect();
-            let bytes = [messages::to_bytes(&Callback::Write { sink }).unwrap(), payload.clone()].concat();
+            let pieces = vec![SinkPiece::Inline(len as u64)];
+            let write = WriteParts { number, pieces };
+            let callback = messages::to_bytes(&Callback::Write { sink, write }).unwrap();
+            let bytes = [callback, payload.clone()].concat();
             let reply = callbacks.reply_to(Message { bytes, files: Vec::new() });
             let result: CallbackResult = messages::from_bytes(&reply.bytes).unwrap();
             assert!(result.is_ok());
@@ -563,11 +578,9 @@ mod tests {
     #[test]
     fn rejects_callbacks_for_a_device_that_the_process_does_not_have() {
         let (callbacks, host) = (server(), TestHost::new());
-        let allocate = Callback::RequestSegment { id: 1, bytes: 64 };
-        assert!(error(&callbacks, &allocate).contains("the process has no device"));
-        let parts = [SegmentParts { number: 1, file: None, bytes: 64, is_host_memory: false }];
+        let parts = [SegmentParts { number: 1, file: None, bytes: 64, is_read_only: false }];
         let rejected = callbacks.receive_segments(&parts, None).err().unwrap();
-        assert!(rejected.message().contains("expected arrays in host memory"), "{rejected}");
+        assert!(rejected.message().contains("expected arrays in files"), "{rejected}");
         let streams = Streams::new(host.stream(Device::CPU), None);
         callbacks.add_instance(1, DecodeContext { host: host.host(), memory: host.memory(), streams });
         let tree = one_node(0, Vec::new());

@@ -10,18 +10,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use crossdock_memory::Stream;
 use crossdock_memory_backend::Trace;
 use crossdock_plugin_api::{Call, Code, Device, Error, Result};
 
 use crate::files::mapping::ReceiveBudget;
 use crate::host::callback_server::{CallState, CallbackServer};
 use crate::host::deadlines::Deadlines;
-use crate::host::device_segments::DeviceSegments;
+use crate::host::open_sink::Arrival;
 use crate::host::output::forward_output;
 use crate::host::program::Program;
 use crate::host::response_wait::{GRACE, ResponseWait, Timeout, WaitError};
 use crate::host::threads::ThreadGroup;
+use crate::host::writable_segments::WritableSegments;
 use crate::locks::lock;
 use crate::sandbox::cgroup::Group;
 use crate::wire::channel::{Channel, Message, STALL_TIMEOUT, check_len};
@@ -31,7 +31,7 @@ use crate::wire::messages::{
     self, CallParts, DEVICE_VARIABLE, Failure, Notice, Request, Response, WithSegments,
 };
 use crate::wire::outgoing::Outgoing;
-use crate::wire::segments::{SegmentParts, SegmentSender};
+use crate::wire::segments::{SegmentParts, SegmentSender, Streams};
 
 /// The maximum time of a release. The host ends a process that exceeds this time.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -67,7 +67,7 @@ impl Child {
         program: &Program,
         group: Option<Group>,
         deadlines: Deadlines,
-        segments: Option<Arc<DeviceSegments>>,
+        segments: (Arc<WritableSegments>, Arc<WritableSegments>),
         trace: Option<Arc<Trace>>,
         budget: ReceiveBudget,
     ) -> Result<Self> {
@@ -78,8 +78,8 @@ impl Child {
         let (local, remote) = UnixStream::pair().map_err(failed)?;
         let mut command = Command::new(&program.path);
         command.args(&program.arguments).env_clear().envs(program.environment());
-        if let Some(segments) = &segments {
-            command.env(DEVICE_VARIABLE, segments.device().to_string());
+        if segments.0.device() != Device::CPU {
+            command.env(DEVICE_VARIABLE, segments.0.device().to_string());
         }
         // The process has its own process group, so that Ctrl-C in a terminal reaches only the
         // host.
@@ -143,7 +143,7 @@ impl Child {
 
     /// Loads the plugin's file. Must be the first request.
     pub fn load(&self, request: &Request, file: &File) -> Result<()> {
-        let has_driver = self.callbacks.device_segments.is_some();
+        let has_driver = self.callbacks.writable_segments.device() != Device::CPU;
         // A process sends no messages while its driver starts, so the timeout is extended.
         let extend = |timeout: Duration| if has_driver { timeout.max(DRIVER_START_TIMEOUT) } else { timeout };
         let Deadlines { silence, call } = self.deadlines;
@@ -173,8 +173,7 @@ impl Child {
 
     /// Whether the process has `device`.
     pub fn has(&self, device: Device) -> bool {
-        let is_device = |segments: &Arc<DeviceSegments>| segments.device() == device;
-        device == Device::CPU || self.callbacks.device_segments.as_ref().is_some_and(is_device)
+        device == Device::CPU || self.callbacks.writable_segments.device() == device
     }
 
     /// Creates an empty message. Arrays on the process's device are sent in segments.
@@ -182,7 +181,7 @@ impl Child {
         self.callbacks.outgoing()
     }
 
-    /// Sends a request and waits for the response. Arrays in the response must be in host memory.
+    /// Sends a request and waits for the response. Arrays in the response must not be in segments.
     pub fn request(
         &self,
         request: Request,
@@ -192,8 +191,8 @@ impl Child {
         self.request_on(request, files, call, None)
     }
 
-    /// Sends a request and waits for the response. Arrays in the response that are on the device of
-    /// `stream` are ready in the order of `stream`.
+    /// Sends a request and waits for the response. Arrays of the response that are in segments are
+    /// ready in the order of the stream in `streams` for their device.
     ///
     /// # Errors
     /// The plugin returned an error, the process has ended or exceeded a deadline, or the call was
@@ -203,19 +202,60 @@ impl Child {
         request: Request,
         files: &Outgoing,
         call: Option<(&Call<'_>, CallParts)>,
-        stream: Option<&Stream>,
+        streams: Option<&Streams>,
     ) -> Result<(Response, Incoming)> {
+        let message = self.exchange_with(&request, files, call)?;
+        let reservation = messages::charge(message.bytes.len(), &self.callbacks.budget)?;
+        let (WithSegments { message, segments }, files) = parse_response(message, &self.callbacks)?;
+        let segments = self.callbacks.receive_segments(&segments, streams)?;
+        let incoming = Incoming::from_plugin(files, &self.callbacks.budget)?;
+        Ok((message, incoming.with_segments(segments).with_reservation(reservation)))
+    }
+
+    /// Sends a request of a writer, and writes the bytes of the response to the sink.
+    ///
+    /// # Errors
+    /// Those of [`Self::request_on`], and the errors of the sink.
+    pub fn request_to_write(
+        &self,
+        request: Request,
+        files: &Outgoing,
+        call: (&Call<'_>, CallParts),
+        sink: u64,
+    ) -> Result<()> {
+        let fail = |_: &Error| self.callbacks.fail_sink(sink);
+        let message = self.exchange_with(&request, files, Some(call)).inspect_err(fail)?;
+        // The bytes to write follow the response and are not parsed. A longer response is an error.
+        let head = &message.bytes[..message.bytes.len().min(messages::MAX_UNCHARGED_BYTES)];
+        let Ok(((returned, response), rest)) = messages::from_prefix::<Parsed>(head) else {
+            self.callbacks.fail_sink(sink);
+            let _reservation = messages::charge(message.bytes.len(), &self.callbacks.budget)?;
+            parse_response(message, &self.callbacks)?;
+            return Err(unexpected_response());
+        };
+        let inline = &message.bytes[head.len() - rest.len()..];
+        let write = |response: WithSegments<Response>| match response.message {
+            Response::Written(write) if write.pieces.is_empty() => Ok(()),
+            Response::Written(write) => self.callbacks.write(sink, write, inline, Arrival::Response),
+            _ => Err(unexpected_response()),
+        };
+        let result = response.map_err(Error::from).and_then(write);
+        returned.into_iter().for_each(|number| self.callbacks.return_segment(number));
+        result
+    }
+
+    fn exchange_with(
+        &self,
+        request: &Request,
+        files: &Outgoing,
+        call: Option<(&Call<'_>, CallParts)>,
+    ) -> Result<Message> {
         let timeout = Timeout::Deadlines(self.deadlines);
-        let exchange = || self.exchange(&request, files.segments(), &files.seal()?, call, timeout);
+        let exchange = || self.exchange(request, files.segments(), &files.seal()?, call, timeout);
         // After an error, the process has ended or did not receive the segments.
         let take_back =
             |_: &Error| files.segments().iter().for_each(|parts| self.callbacks.return_segment(parts.number));
-        let message = exchange().inspect_err(take_back)?;
-        let reservation = messages::charge(message.bytes.len(), &self.callbacks.budget)?;
-        let (WithSegments { message, segments }, files) = parse_response(message, &self.callbacks)?;
-        let segments = self.callbacks.receive_segments(&segments, stream)?;
-        let incoming = Incoming::from_plugin(files, &self.callbacks.budget)?;
-        Ok((message, incoming.with_segments(segments).with_reservation(reservation)))
+        exchange().inspect_err(take_back)
     }
 
     fn exchange(
@@ -321,12 +361,19 @@ impl Drop for Child {
     }
 }
 
+/// The segments that the process returns, and its response.
+type Parsed = (Vec<u64>, std::result::Result<WithSegments<Response>, Failure>);
+
+/// The error for a response of the wrong kind.
+pub fn unexpected_response() -> Error {
+    Error::bad_data("the process of an isolated plugin sent the response to another request")
+}
+
 /// Parses a response, and takes the segments back that the process returns with it.
 pub fn parse_response(
     message: Message,
     callbacks: &CallbackServer,
 ) -> Result<(WithSegments<Response>, Vec<OwnedFd>)> {
-    type Parsed = (Vec<u64>, std::result::Result<WithSegments<Response>, Failure>);
     let (returned, response): Parsed = messages::from_bytes(&message.bytes)?;
     returned.into_iter().for_each(|number| callbacks.return_segment(number));
     Ok((response?, message.files))

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use arrow_schema::SchemaRef;
 use crossdock_arrays::{DeviceBatch, Level, export_batch, validate};
 use crossdock_memory::Memory;
-use crossdock_plugin_api::{Call, Error, Owned, Result, abi};
+use crossdock_plugin_api::{Call, Owned, Result, Tasks, abi};
 
 use crate::host::child::Child;
-use crate::host::device_segments::DeviceMemory;
-use crate::host::host_segments::HostMemory;
-use crate::host::segment_pool::{SegmentPool, SegmentReuse};
+use crate::host::read_only_segments::ReadOnlyMemory;
+use crate::host::segment_pool::SegmentReuse;
+use crate::host::writable_segments::WritableMemory;
 use crate::wire::array_transfer::BatchParts;
 use crate::wire::incoming::Incoming;
 use crate::wire::messages::{CallParts, Request, Response};
@@ -23,15 +23,12 @@ pub struct Connection {
     pub child: Arc<Child>,
     pub memory: Memory,
     pub streams: Streams,
+    /// The threads of the session.
+    pub tasks: Tasks,
 }
 
 /// Keeps the segments of all kinds of memory.
-pub type SegmentReuses = (Option<SegmentReuse<DeviceMemory>>, SegmentReuse<HostMemory>);
-
-/// The error for a response of the wrong kind.
-pub fn unexpected_response() -> Error {
-    Error::bad_data("the process of an isolated plugin sent the response to another request")
-}
+pub type SegmentReuses = (SegmentReuse<WritableMemory>, SegmentReuse<ReadOnlyMemory>);
 
 impl Connection {
     /// Sends a request without arrays.
@@ -50,13 +47,13 @@ impl Connection {
         files: &Outgoing,
         call: Option<(&Call<'_>, CallParts)>,
     ) -> Result<(Response, Incoming)> {
-        self.child.request_on(request, files, call, self.streams.device_stream())
+        self.child.request_on(request, files, call, Some(&self.streams))
     }
 
     /// Keeps the segments of messages for later messages until the result is dropped.
     pub fn reuse_segments(&self) -> SegmentReuses {
         let callbacks = &self.child.callbacks;
-        (callbacks.device_segments.as_ref().map(SegmentPool::reuse), callbacks.host_segments.reuse())
+        (callbacks.writable_segments.reuse(), callbacks.read_only_segments.reuse())
     }
 
     /// Reads and validates a received batch, including the contents of its buffers.

@@ -11,8 +11,8 @@ use crossdock_plugin_api::{Device, Result};
 use crate::files::mapping::ReceiveBudget;
 use crate::host::child::Child;
 use crate::host::deadlines::Deadlines;
-use crate::host::device_segments::DeviceSegments;
 use crate::host::program::{Program, ProgramCheck};
+use crate::host::writable_segments::WritableSegments;
 use crate::locks::lock;
 use crate::sandbox::cgroup::Group;
 use crate::wire::messages::Request;
@@ -69,7 +69,7 @@ impl IsolatedPlugin {
         memory_limit_bytes: u64,
         trace: Option<&Arc<Trace>>,
         account: Arc<Account>,
-        create_segments: impl FnOnce(Device) -> Result<DeviceSegments>,
+        create_segments: impl Fn(Device) -> Result<WritableSegments>,
     ) -> Result<Arc<Child>> {
         let mut running = lock(&self.running);
         running.retain(|_, child| child.strong_count() > 0);
@@ -78,7 +78,9 @@ impl IsolatedPlugin {
             return Ok(child);
         }
         let program = Program::to_start(self.program.as_ref(), self.check)?;
-        let segments = device.map(create_segments).transpose()?.map(Arc::new);
+        let in_host_memory = Arc::new(create_segments(Device::CPU)?);
+        let on_device = device.map(&create_segments).transpose()?.map(Arc::new);
+        let segments = (on_device.unwrap_or_else(|| in_host_memory.clone()), in_host_memory);
         let create_group = |parent| Group::new(parent, memory_limit_bytes, device.is_some());
         let group = self.cgroup.as_deref().map(create_group).transpose()?;
         let (plugin, deadlines) = (self.plugin.clone(), self.deadlines);

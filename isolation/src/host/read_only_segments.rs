@@ -1,4 +1,4 @@
-//! Shared segments of host memory.
+//! Shared segments of host memory that only the host can write.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use crossdock_memory_backend::Reservation;
 use crossdock_plugin_api::{Device, Error, Result};
 
 use crate::files::mapping::ReceiveBudget;
-use crate::files::segment_file::SegmentFile;
+use crate::files::segment_file::{Access, SegmentFile};
 use crate::host::segment_pool::{SegmentMemory, SegmentPool};
 
 /// Segments of host memory. The process can only read them.
-pub type HostSegments = SegmentPool<HostMemory>;
+pub type ReadOnlySegments = SegmentPool<ReadOnlyMemory>;
 
 /// Host memory that is charged to the budget of the process.
-pub struct HostMemory(ReceiveBudget);
+pub struct ReadOnlyMemory(ReceiveBudget);
 
 /// A block of host memory.
-pub struct HostBlock {
+pub struct ReadOnlyBlock {
     /// There are other references while this process reads the block.
     file: Arc<SegmentFile>,
     _reservation: Option<Reservation>,
@@ -30,29 +30,33 @@ const MAX_THREADS: usize = 8;
 /// starting a thread.
 const MIN_THREAD_BYTES: usize = 1 << 20;
 
-impl SegmentMemory for HostMemory {
-    type Block = HostBlock;
+impl SegmentMemory for ReadOnlyMemory {
+    type Block = ReadOnlyBlock;
 
     fn device(&self) -> Device {
         Device::CPU
     }
 
-    fn allocate(&self, bytes: usize) -> Result<(HostBlock, OwnedFd, u64)> {
+    fn is_read_only(&self) -> bool {
+        true
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<(ReadOnlyBlock, OwnedFd, u64)> {
         let reservation = self.0.reserve(bytes)?;
         let out_of_memory = |error| {
             Error::out_of_memory(format!(
                 "cannot allocate {bytes} bytes of shared memory for an isolated plugin: {error}"
             ))
         };
-        let (segment, file) = SegmentFile::create(bytes).map_err(out_of_memory)?;
-        Ok((HostBlock { file: Arc::new(segment), _reservation: reservation }, file, bytes as u64))
+        let (segment, file) = SegmentFile::create(bytes, Access::Read).map_err(out_of_memory)?;
+        Ok((ReadOnlyBlock { file: Arc::new(segment), _reservation: reservation }, file, bytes as u64))
     }
 
-    fn is_unused(&self, block: &HostBlock) -> bool {
+    fn is_unused(&self, block: &ReadOnlyBlock) -> bool {
         Arc::strong_count(&block.file) == 1
     }
 
-    fn fill(&self, block: &HostBlock, buffers: &[(Buffer, usize)], bytes: usize) -> Result<()> {
+    fn fill(&self, block: &ReadOnlyBlock, buffers: &[(Buffer, usize)], bytes: usize) -> Result<()> {
         let mut copies = Vec::new();
         for (buffer, offset) in buffers {
             let len = buffer.len().unwrap_or(0);
@@ -97,10 +101,10 @@ impl SegmentMemory for HostMemory {
     }
 }
 
-impl HostSegments {
+impl ReadOnlySegments {
     /// Creates segments that are charged to `budget`.
     pub fn new(budget: ReceiveBudget) -> Self {
-        Self::over(HostMemory(budget))
+        Self::over(ReadOnlyMemory(budget))
     }
 
     /// Runs `f` with a range of a segment of a message to the process.
@@ -143,7 +147,7 @@ mod tests {
         const BYTES: usize = 5 << 20;
         let host = TestHost::new();
         let stream = host.stream(Device::CPU);
-        let segments = Arc::new(HostSegments::new(ReceiveBudget::default()));
+        let segments = Arc::new(ReadOnlySegments::new(ReceiveBudget::default()));
         let _reuse = segments.reuse();
         let buffer = |bytes: usize, seed: usize| {
             let fill = |to: &mut [u8]| {
@@ -163,7 +167,7 @@ mod tests {
             _ => 0,
         };
         let first = send(1);
-        let mapped = SegmentFile::open(first.file.unwrap(), BYTES).unwrap();
+        let mapped = SegmentFile::open(first.file.unwrap(), BYTES, Access::Read).unwrap();
         // SAFETY: the file has these bytes, and the host does not fill it now.
         let bytes = unsafe { std::slice::from_raw_parts(mapped.start().as_ptr(), BYTES) };
         assert!(bytes.iter().enumerate().all(|(i, byte)| *byte == expected(i, 1)));
@@ -190,7 +194,8 @@ mod tests {
     #[test]
     fn segments_are_charged_to_the_budget_of_the_process() {
         let backend = crossdock_memory_backend::Backend::builder().limit_bytes(8 << 20).build();
-        let segments = HostSegments::new(ReceiveBudget::default().with_account(backend.account("a process")));
+        let segments =
+            ReadOnlySegments::new(ReceiveBudget::default().with_account(backend.account("a process")));
         let first = segments.fill_segment(&[], 6 << 20).unwrap();
         let error = segments.fill_segment(&[], 6 << 20).map(drop).unwrap_err();
         assert_eq!(error.code(), crossdock_plugin_api::Code::OUT_OF_MEMORY);

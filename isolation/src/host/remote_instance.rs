@@ -11,19 +11,21 @@ use crossdock_parts::{ChildParts, NodeHead, read_schema, write_schema};
 use crossdock_plugin_api::{
     BatchStream, BatchWriter, Call, ChildType, ColumnPlan, DecodePlan, Device, EncodedNode, Encoding, Error,
     Exporter, Format, Fragment, Host, Importer, Input, Operator, Options, Owned, Plugin, ReadRequest, Result,
-    SessionSettings, Sink, abi,
+    SessionSettings, Sink, Tasks, abi,
 };
 
 use crate::host::callback_server::DecodeContext;
 use crate::host::child::Child;
-use crate::host::connection::{Connection, unexpected_response};
-use crate::host::device_segments::DeviceSegments;
+use crate::host::child::unexpected_response;
+use crate::host::connection::Connection;
 use crate::host::isolated_plugin::IsolatedPlugin;
 use crate::host::remote_objects::{RemoteStream, RemoteWriter, register_source};
+use crate::host::writable_segments::WritableSegments;
 use crate::wire::array_transfer::{BatchParts, TreeParts, column_schema};
-use crate::wire::messages::{FormatParts, FragmentParts, OperatorParts, Request, Response, SinkParts};
+use crate::wire::messages::{FormatParts, FragmentParts, OperatorParts, Request, Response};
 use crate::wire::outgoing::Outgoing;
 use crate::wire::segments::Streams;
+use crate::wire::sink_parts::SinkParts;
 
 /// An instance in another process.
 pub struct RemoteInstance {
@@ -70,11 +72,12 @@ impl RemoteInstance {
             // The segments have their own host object, because the process may outlive this
             // instance.
             let memory = Memory::from_host(&create_host(segment_account.clone())?)?;
-            Ok(DeviceSegments::new(backend.clone(), segment_account, memory.default_stream(device)?))
+            let stream = memory.default_stream(device)?;
+            Ok(WritableSegments::new(backend.clone(), segment_account.clone(), stream))
         };
         let limit = settings.memory_limit_bytes;
         let child = plugin.child(session, device, limit, backend.trace(), account, segments)?;
-        let connection = Connection { child, memory, streams };
+        let connection = Connection { child, memory, streams, tasks: Tasks::from_host(host)? };
         let (response, incoming) = connection.request(Request::Create(settings.into()), None)?;
         let Response::Instance { id, importer, has_fragments, exporter, encodings } = response else {
             return Err(unexpected_response());
@@ -97,7 +100,7 @@ impl RemoteInstance {
             _reservation: reservation,
         };
         remote.encodings = encodings.map(|(ids, _)| intern_ids(name, ids)).transpose()?;
-        let Connection { child, memory, streams } = connection;
+        let Connection { child, memory, streams, .. } = connection;
         child.callbacks.add_instance(id, DecodeContext { host: host.clone(), memory, streams });
         Ok(remote)
     }

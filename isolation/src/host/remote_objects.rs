@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
-use crossdock_arrays::{export_schema, import_batch};
+use crossdock_arrays::{
+    DeviceBatch, Level, StartedValidation, export_batch, export_schema, import_batch, validate,
+};
 use crossdock_memory_backend::Reservation;
 use crossdock_parts::read_schema;
 use crossdock_plugin_api::{
@@ -12,11 +14,13 @@ use crossdock_plugin_api::{
 };
 
 use crate::host::child::Child;
-use crate::host::connection::{Connection, SegmentReuses, unexpected_response};
+use crate::host::child::unexpected_response;
+use crate::host::connection::{Connection, SegmentReuses};
 use crate::wire::array_transfer::BatchParts;
 use crate::wire::incoming::Incoming;
 use crate::wire::messages::{InputParts, Request, Response};
 use crate::wire::outgoing::Outgoing;
+use crate::wire::segments::Streams;
 
 /// Makes a source available to the process until this value is dropped. Also keeps the source's
 /// mapping, because received buffers may point into it.
@@ -58,13 +62,62 @@ pub struct RemoteStream {
     honoured: Honoured,
     write_options: Options,
     _sources: Vec<SourceRegistration>,
-    /// Batches that the process has sent and that are not returned yet, and the files and segments
-    /// of their message.
-    received: (VecDeque<BatchParts>, Incoming),
+    received: ReceivedBatches,
     has_ended: bool,
     /// Reserves the memory of the schema.
     _reservation: Option<Reservation>,
     _reuse: SegmentReuses,
+}
+
+/// Batches that the process has sent and that are not returned yet.
+#[derive(Default)]
+struct ReceivedBatches {
+    batches: VecDeque<Result<DeviceBatch>>,
+    /// Whether the contents of all batches are valid.
+    are_valid: bool,
+    /// The message of the batches, which has reserved memory.
+    _message: Incoming,
+}
+
+impl ReceivedBatches {
+    fn new(
+        parts: Vec<BatchParts>,
+        schema: &SchemaRef,
+        message: Incoming,
+        Connection { streams, tasks, .. }: &Connection,
+        check: impl Fn() -> Result<()>,
+    ) -> Self {
+        let mut batches: Vec<DeviceBatch> = Vec::new();
+        let mut error = None;
+        for parts in parts {
+            match parts.read(schema, &message) {
+                Ok(batch) => batches.push(batch),
+                Err(e) => {
+                    error = Some(e);
+                    break;
+                }
+            }
+        }
+        // All batches are validated together. If one is wrong, each is validated again when it is
+        // returned.
+        let are_valid = batches.first().is_none_or(|first| {
+            let are_together = batches.iter().all(|batch| batch.device() == first.device());
+            let stream = streams.for_device(first.device());
+            let start = || StartedValidation::start(&batches, tasks, stream);
+            are_together && start().and_then(|started| started.finish(&batches, check)).is_ok()
+        });
+        let batches = batches.into_iter().map(Ok).chain(error.map(Err)).collect();
+        Self { batches, are_valid, _message: message }
+    }
+
+    fn next(&mut self, streams: &Streams) -> Result<Option<Owned<abi::Batch>>> {
+        let Some(batch) = self.batches.pop_front().transpose()? else { return Ok(None) };
+        let stream = streams.for_device(batch.device());
+        if !self.are_valid {
+            validate(&batch, Level::Full, stream)?;
+        }
+        export_batch(&batch, false, stream).map(Some)
+    }
 }
 
 impl RemoteStream {
@@ -107,22 +160,27 @@ impl BatchStream for RemoteStream {
     }
 
     fn next(&mut self, call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
-        if self.received.0.is_empty() && !self.has_ended {
+        if self.received.batches.is_empty() && !self.has_ended {
             self.received = Default::default();
             let parts = self.connection.child.call_parts(call);
             let request = Request::Next { stream: self.id, call: parts };
             match self.connection.request(request, Some((call, parts)))? {
-                (Response::Batches { batches, are_last }, files) if are_last || !batches.is_empty() => {
-                    self.received = (batches.into(), files);
+                (Response::Batches { batches, are_last, progress }, files)
+                    if are_last || !batches.is_empty() =>
+                {
+                    let check = || call.check_cancelled();
+                    self.received =
+                        ReceivedBatches::new(batches, &self.schema, files, &self.connection, check);
+                    if let Some((done, total)) = progress {
+                        call.progress(done, total);
+                    }
                     self.has_ended = are_last;
                 }
                 _ => return Err(unexpected_response()),
             }
         }
-        let (batches, files) = &mut self.received;
-        let receive = |batch| self.connection.receive_batch(batch, &self.schema, files);
-        let batch = batches.pop_front().map(receive).transpose();
-        if batches.is_empty() {
+        let batch = self.received.next(&self.connection.streams);
+        if self.received.batches.is_empty() {
             // The files and segments are released with their batches.
             self.received = Default::default();
         }
@@ -163,19 +221,16 @@ impl BatchWriter for RemoteWriter {
         let batch = BatchParts::write(batch, &self.connection.streams, &mut files)?;
         let parts = self.connection.child.call_parts(call);
         let request = Request::Write { writer: self.id, call: parts, batch };
-        match self.connection.child.request(request, &files, Some((call, parts)))? {
-            (Response::Done, _) => Ok(Vec::new()),
-            _ => Err(unexpected_response()),
-        }
+        self.connection.child.request_to_write(request, &files, (call, parts), self.sink)?;
+        Ok(Vec::new())
     }
 
     fn finish(&mut self, call: &Call<'_>) -> Result<Vec<Capsule>> {
         let parts = self.connection.child.call_parts(call);
         let request = Request::Finish { writer: self.id, call: parts };
-        match self.connection.request(request, Some((call, parts)))? {
-            (Response::Done, _) => Ok(Vec::new()),
-            _ => Err(unexpected_response()),
-        }
+        let files = Outgoing::default();
+        self.connection.child.request_to_write(request, &files, (call, parts), self.sink)?;
+        Ok(Vec::new())
     }
 }
 

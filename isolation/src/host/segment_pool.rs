@@ -25,6 +25,9 @@ pub trait SegmentMemory: Send + Sync {
     /// The device of the memory.
     fn device(&self) -> Device;
 
+    /// Whether only this process can write the memory.
+    fn is_read_only(&self) -> bool;
+
     /// Allocates `bytes` bytes. Returns the block, its file, and the length of the file in bytes.
     fn allocate(&self, bytes: usize) -> Result<(Self::Block, OwnedFd, u64)>;
 
@@ -183,6 +186,10 @@ impl<M: SegmentMemory> SegmentPool<M> {
 impl<M: SegmentMemory> SegmentSender for SegmentPool<M> {
     fn device(&self) -> Device {
         self.memory.device()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.memory.is_read_only()
     }
 
     fn fill_segment(&self, buffers: &[(Buffer, usize)], bytes: usize) -> Result<SentSegment> {

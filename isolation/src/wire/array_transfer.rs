@@ -56,8 +56,9 @@ impl BatchParts {
         let views = buffers(batch.columns()).into_iter().filter(|buffer| is_host_memory(buffer));
         let views = views.map(|buffer| buffer.host_view(stream)).collect::<Result<Vec<HostView<'_>>>>()?;
         to.restrict_to(views.iter().map(|view| &**view));
+        let bytes = batch.buffer_bytes();
         let parts = crossdock_parts::BatchParts::write(&batch, |buffer| {
-            let is_in_segment = to.accepts_device(buffer.device());
+            let is_in_segment = to.accepts_batch(buffer.device(), bytes);
             if is_in_segment && !is_host_memory(buffer) {
                 return to.place_in_segment(buffer.clone(), 1);
             }
@@ -333,6 +334,10 @@ pub(crate) mod tests {
     impl SegmentSender for TestSegments {
         fn device(&self) -> Device {
             self.0.device()
+        }
+
+        fn is_read_only(&self) -> bool {
+            false
         }
 
         fn fill_segment(&self, buffers: &[(Buffer, usize)], bytes: usize) -> Result<SentSegment> {

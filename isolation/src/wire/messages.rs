@@ -20,6 +20,7 @@ use crate::files::mapping::ReceiveBudget;
 use crate::wire::array_transfer::{BatchParts, TreeParts};
 use crate::wire::incoming::Place;
 use crate::wire::segments::SegmentParts;
+use crate::wire::sink_parts::{SinkParts, WriteParts};
 use crate::wire::trace_parts::PhaseParts;
 
 /// The environment variable that names the device of a plugin's process. The device is not sent in
@@ -243,8 +244,13 @@ pub enum Response {
         batches: Vec<BatchParts>,
         /// Whether the stream has no other batches.
         are_last: bool,
+        /// The last progress of the reads, whose calls may have ended: the amount done and the
+        /// total.
+        progress: Option<(u64, u64)>,
     },
     Writer(u64),
+    /// The bytes that the host must write to the sink of a writer. Inline bytes follow the message.
+    Written(WriteParts),
     Plan(Vec<PlanParts>),
     Size(Option<u64>),
     DecodePlan {
@@ -281,15 +287,11 @@ pub enum Callback {
         bytes: u64,
     },
     CloseSource(u64),
-    /// Writes bytes to a sink. The bytes follow the message.
-    Write {
-        sink: u64,
-    },
     /// Writes pieces to a sink, one after the other. The bytes of the inline pieces follow the
     /// message.
-    WritePieces {
+    Write {
         sink: u64,
-        pieces: Vec<SinkPiece>,
+        write: WriteParts,
     },
     CloseSink(u64),
     /// Decodes an array in the session to which the instance belongs.
@@ -306,11 +308,12 @@ pub enum Callback {
         instance: u64,
         node: NodeHead,
     },
-    /// Requests a shared device segment of at least `bytes` bytes. One later message refers to it
-    /// by `id`.
+    /// Requests a writable segment of at least `bytes` bytes for the message `id`: on the process's
+    /// device, or in host memory.
     RequestSegment {
         id: u64,
         bytes: u64,
+        in_host_memory: bool,
     },
     /// Releases a requested segment that no message will use.
     ReleaseSegment(u64),
@@ -331,15 +334,6 @@ pub enum Callback {
         ns: u64,
         phase: PhaseParts,
     },
-}
-
-/// Bytes to write to a sink.
-#[derive(Clone, Copy, Serialize, Deserialize)]
-pub enum SinkPiece {
-    /// The number of bytes. They follow the message.
-    Inline(u64),
-    /// Bytes of a segment of host memory that the host sent.
-    Segment { number: u64, offset: u64, bytes: u64 },
 }
 
 /// The result of a [`Callback`].
@@ -393,12 +387,6 @@ pub struct InputParts {
     pub version: String,
     /// All bytes of the input. `None` if the process cannot map them.
     pub whole: Option<Place>,
-}
-
-#[derive(Serialize, Deserialize)]
-pub struct SinkParts {
-    pub id: u64,
-    pub name: String,
 }
 
 #[derive(Serialize, Deserialize)]

@@ -8,5 +8,6 @@ pub(crate) mod incoming;
 pub(crate) mod messages;
 pub(crate) mod outgoing;
 pub(crate) mod segments;
+pub(crate) mod sink_parts;
 mod sync;
 pub(crate) mod trace_parts;

@@ -22,9 +22,11 @@ const ALIGNMENT: u64 = 64;
 /// at pages.
 const MAX_ALIGNMENT: u64 = 4096;
 
-/// The files and segments of a message to send.
+/// The files, segments and payload of a message to send.
 #[derive(Default)]
 pub struct Outgoing {
+    /// The bytes that follow the message.
+    pub payload: Vec<u8>,
     files: Vec<SentFile>,
     /// The file into which this message copies buffers: its index, and the number of bytes written.
     pub(crate) own_file: Option<(u32, u64)>,
@@ -149,6 +151,17 @@ impl Outgoing {
         self.segment_sender.as_ref().is_some_and(|sender| sender.device() == device)
     }
 
+    /// Whether the buffers of a batch of `bytes` bytes are sent in segments if they are on this
+    /// device.
+    pub fn accepts_batch(&self, device: Device, bytes: u64) -> bool {
+        /// The host copies arrays in host memory out of a writable segment. This is faster than a
+        /// new file only if the copy stays in the cache.
+        const MAX_COPIED_BYTES: u64 = 8 << 20;
+        let is_copied = |sender: &Arc<dyn SegmentSender>| device == Device::CPU && !sender.is_read_only();
+        self.accepts_device(device)
+            && (bytes <= MAX_COPIED_BYTES || !self.segment_sender.as_ref().is_some_and(is_copied))
+    }
+
     /// Adds a buffer on an accepted device. The buffer's offset in the segment is a multiple of
     /// `alignment` (bytes, a power of two). The buffer must stay valid until
     /// [`Outgoing::fill_segments`] has copied it.
@@ -181,10 +194,15 @@ impl Outgoing {
             return Ok(());
         };
         let sent = sender.fill_segment(&pending, bytes)?;
-        let is_host_memory = sender.device() == Device::CPU;
+        let is_read_only = sender.is_read_only();
         let file = sent.file.map(|file| self.push(SentFile::Segment(file))).transpose()?;
-        self.segments.push(SegmentParts { number: sent.number, file, bytes: sent.bytes, is_host_memory });
+        self.segments.push(SegmentParts { number: sent.number, file, bytes: sent.bytes, is_read_only });
         Ok(())
+    }
+
+    /// The number of bytes that are copied for this message.
+    pub fn copied_bytes(&self) -> u64 {
+        self.pending_bytes as u64 + self.own_file.map_or(0, |(_, bytes)| bytes)
     }
 
     /// The segments of the message, in the order of the indices in its places.

@@ -10,8 +10,12 @@
 //! cannot change data that the host has validated. The host never opens a file from a process,
 //! because a process refers to a segment by its id.
 //!
-//! Segments of host memory contain the arrays that a process writes to a sink. Only the host can
-//! write them, so the host writes to the sink from the segment.
+//! A process without a device returns small batches of a stream in writable segments of host
+//! memory, in the same way. This takes less time than a new sealed file for each message, whose
+//! pages the system must provide.
+//!
+//! Read-only segments are host memory with the arrays that a process writes to a sink. Only the
+//! host can write them, so the host writes to the sink from the segment.
 
 use std::os::fd::OwnedFd;
 
@@ -31,8 +35,9 @@ pub struct SegmentParts {
     /// In a message to the plugin's process: the length of the segment's file in bytes. In a
     /// message to the host: the number of bytes of the segment that the message uses.
     pub bytes: u64,
-    /// Whether the segment is host memory. Set in messages to the plugin's process.
-    pub is_host_memory: bool,
+    /// Whether only the host can write the segment, which is then in host memory. Set in messages
+    /// to the plugin's process.
+    pub is_read_only: bool,
 }
 
 /// A segment into which buffers were copied.
@@ -47,6 +52,9 @@ pub struct SentSegment {
 pub trait SegmentSender: Send + Sync {
     /// The device of the segments.
     fn device(&self) -> Device;
+
+    /// Whether only this process can write the segments.
+    fn is_read_only(&self) -> bool;
 
     /// Copies each buffer to its offset in a segment of `bytes` bytes, and waits for the copies.
     ///
