@@ -10,6 +10,7 @@ use crossdock_plugin_api::{Owned, abi};
 use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
+use pyo3::{ffi, intern};
 
 use crate::arrow::capsules::{name_of, take};
 use crate::objects::column::Column;
@@ -119,8 +120,7 @@ pub fn from_arrow<'py>(
         names,
         function: "from_arrow",
     };
-    for protocol in PROTOCOLS {
-        let Some(method) = obj.getattr_opt(protocol)? else { continue };
+    if let Some((method, protocol)) = protocol_of(obj)? {
         let Some(requested) = &requested else {
             return import_result(shared, &method.call0()?, protocol, &request);
         };
@@ -145,6 +145,31 @@ pub fn from_arrow<'py>(
         obj.get_type().name()?,
         PROTOCOLS.join(", ")
     )))
+}
+
+/// Returns the method of the first of [`PROTOCOLS`] that `obj` implements, and its name.
+fn protocol_of<'py>(obj: &Bound<'py, PyAny>) -> PyResult<Option<(Bound<'py, PyAny>, &'static str)>> {
+    let py = obj.py();
+    let names = [
+        intern!(py, PROTOCOLS[0]),
+        intern!(py, PROTOCOLS[1]),
+        intern!(py, PROTOCOLS[2]),
+        intern!(py, PROTOCOLS[3]),
+    ];
+    for (name, protocol) in names.into_iter().zip(PROTOCOLS) {
+        // SAFETY: the function accepts any two objects. It creates no exception if the attribute is
+        // missing, which takes longer than the other lookups of the import.
+        if unsafe { ffi::PyObject_HasAttr(obj.as_ptr(), name.as_ptr()) } == 1 {
+            return Ok(Some((obj.getattr(name)?, protocol)));
+        }
+    }
+    // `PyObject_HasAttr` ignores errors.
+    for (name, protocol) in names.into_iter().zip(PROTOCOLS) {
+        if let Some(method) = obj.getattr_opt(name)? {
+            return Ok(Some((method, protocol)));
+        }
+    }
+    Ok(None)
 }
 
 /// Imports a schema's capsule and the capsule of an array or a device array.
