@@ -1,29 +1,6 @@
 // Looks up values by code.
 #include "wide.cuh"
 
-// Loads N adjacent codes. The address is a multiple of their total size, or of 16 if their total
-// size is larger.
-template <class C, u32 N>
-DEVICE void load_codes(const u8* at, C (&codes)[N]) {
-  const u32 BYTES = sizeof(C) * N;
-  if constexpr (BYTES >= 16) {
-#pragma unroll
-    for (u32 b = 0; b < BYTES / 16; b++) {
-      Pair pair = aligned128(at + b * 16);
-      memcpy((u8*)codes + b * 16, &pair, 16);
-    }
-  } else if constexpr (BYTES == 8) {
-    u64 word = __ldg((const u64*)at);
-    memcpy(codes, &word, 8);
-  } else if constexpr (BYTES == 4) {
-    u32 word = __ldg((const u32*)at);
-    memcpy(codes, &word, 4);
-  } else {
-    u16 word = __ldg((const u16*)at);
-    memcpy(codes, &word, 2);
-  }
-}
-
 // Looks up aligned values. A thread writes several vectors of 16 bytes at once. `value_of` returns
 // the value of a code. Only whole vectors of the target are written. Returns the number of values
 // in these vectors.

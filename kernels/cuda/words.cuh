@@ -110,6 +110,29 @@ struct Unaligned {
   __device__ __forceinline__ i64 operator()(u64 i) const { return integer_at(from, i, width, is_signed); }
 };
 
+// Loads N adjacent codes. The address is a multiple of their total size, or of 16 if their total
+// size is larger.
+template <class C, u32 N>
+DEVICE void load_codes(const u8* at, C (&codes)[N]) {
+  const u32 BYTES = sizeof(C) * N;
+  if constexpr (BYTES >= 16) {
+#pragma unroll
+    for (u32 b = 0; b < BYTES / 16; b++) {
+      Pair pair = aligned128(at + b * 16);
+      memcpy((u8*)codes + b * 16, &pair, 16);
+    }
+  } else if constexpr (BYTES == 8) {
+    u64 word = __ldg((const u64*)at);
+    memcpy(codes, &word, 8);
+  } else if constexpr (BYTES == 4) {
+    u32 word = __ldg((const u32*)at);
+    memcpy(codes, &word, 4);
+  } else {
+    u16 word = __ldg((const u16*)at);
+    memcpy(codes, &word, 2);
+  }
+}
+
 DEVICE bool is_aligned(Bytes from, u32 width) { return ((u64)from.at & (width - 1)) == 0; }
 
 // Calls `use` with a loader of signed integers of 4 or 8 bytes.

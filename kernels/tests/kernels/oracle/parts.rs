@@ -241,7 +241,8 @@ pub fn take_blocks(case: &Case<'_>) {
     for round in 0..8 {
         let (width, code_width) = ([1, 2, 4, 8][round % 4], [1, 2][case.below(2)]);
         let begin_of = types().filter(|of| !of.signed).nth(case.below(4)).unwrap();
-        let first = case.below(2) * case.below(1024);
+        // Vectors are loaded if `first` is a multiple of 16.
+        let first = [0, case.below(1024), 16 * case.below(64)][case.below(3)];
         let blocks = (first + case.n).div_ceil(1024).max(1) + case.below(2);
         let zero = case.word() & low_bits(begin_of) >> 1;
         // The dictionaries have few values. Some are empty, and some have a wrong range.
