@@ -54,6 +54,7 @@ pub use decode_dictionary::{decode_dictionary, decoded_field, dictionary_keys};
 pub use equal::{equal, first_difference};
 pub use expect::expect_schema;
 pub use layout::{BufferKind, Layout, fixed_width};
+pub use moving::copy_to_block;
 pub use nullability::{check_nullability, find_forbidden_nulls};
 pub use nulls::{count_nulls, resolve_null_counts};
 pub use number_extension::{ExtensionNumber, NUMBER_EXTENSION};

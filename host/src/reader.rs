@@ -435,8 +435,8 @@ impl Reader {
                 .map_err(|error| self.plugin.failed(&*self.name, error))?;
         }
         // By default, the plugin validates the bytes that it reads. With full validation, the host
-        // also validates the batch.
-        if self.session.validate_structs() == Validate::Full {
+        // also validates the batch. It has already validated the batches of an isolated plugin.
+        if self.session.validate_structs() == Validate::Full && !self.plugin.is_isolated() {
             validate(&pending_batch.settle(stream).map_err(wrong)?, Level::Full, stream).map_err(wrong)?;
         }
         self.untrimmed_bytes = self.untrimmed_bytes.saturating_add(batch.buffer_bytes());

@@ -2,8 +2,11 @@
 //! one allocation and one submission of copies. If a batch is a slice, only the ranges that it uses
 //! are copied.
 
+mod block;
 mod build;
 mod plan;
+
+pub use block::copy_to_block;
 
 use crossdock_memory::{Device, Result, Stream};
 

@@ -43,11 +43,33 @@ impl<'a> Check<'a> {
     /// Collects the checks of all arrays of a batch, parents before children. All buffer sizes must
     /// be known.
     pub(super) fn all(batch: &'a DeviceBatch) -> Vec<Self> {
+        (0..batch.columns().len()).flat_map(|i| Self::of_column(batch, i)).collect()
+    }
+
+    /// Collects the checks of one column.
+    pub(super) fn of_column(batch: &'a DeviceBatch, i: usize) -> Vec<Self> {
         let mut checks = Vec::new();
-        for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+        if let (Some(field), Some(column)) = (batch.schema().fields().get(i), batch.columns().get(i)) {
             collect(field.name(), column, &mut checks);
         }
         checks
+    }
+
+    /// The number of bytes that the check reads.
+    pub(super) fn bytes(&self) -> usize {
+        let len = |buffer: &Buffer| buffer.len().unwrap_or(0);
+        match &self.rule {
+            Rule::NullCount { validity, .. } | Rule::NoNulls { validity } => len(validity),
+            Rule::Offsets { offsets, .. } => len(offsets),
+            Rule::Utf8 { data, .. } => len(data),
+            Rule::Keys { keys, .. } => len(keys),
+            Rule::Views { views, data, .. } => {
+                data.iter().flatten().fold(len(views), |sum, data| sum.saturating_add(len(data)))
+            }
+            Rule::Union { ids, offsets, .. } => len(ids).saturating_add(offsets.map_or(0, len)),
+            Rule::RunEnds { ends, .. } => len(ends),
+            Rule::ListViews { offsets, sizes, .. } => len(offsets).saturating_add(len(sizes)),
+        }
     }
 
     /// Requests this check and returns the index of its result cell. `previous` is the index of the

@@ -1,32 +1,39 @@
 //! Validates the contents of batches while the caller does other work.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_schema::Schema;
 use crossdock_kernels::StartedChecks;
-use crossdock_memory::{Device, Result, Stream};
-use crossdock_plugin_api::{Code, TaskGroup, Tasks};
+use crossdock_memory::{Device, Error, Result, Stream};
+use crossdock_plugin_api::{TaskGroup, Tasks};
 
 use super::collect::Check;
 use super::{Level, check_nullability, request, validate};
 use crate::DeviceBatch;
 
-/// A smaller batch in host memory is validated at once. A task would take longer to begin.
-const MIN_TASK_BYTES: u64 = 64 << 10;
-/// The minimum number of bytes that a task validates, if a batch has more of them.
-const PART_BYTES: u64 = 512 << 10;
+/// If the checks of batches in host memory read fewer bytes, they are made at once. A task would
+/// take longer to begin.
+const MIN_TASK_BYTES: usize = 64 << 10;
+/// The number of bytes from which on the checks of columns are a task of their own.
+const PART_BYTES: usize = 256 << 10;
 
 /// A validation that has begun.
-#[must_use]
-pub struct StartedValidation(Work);
+pub struct StartedValidation {
+    batches: Vec<DeviceBatch>,
+    stream: Stream,
+    state: Mutex<State>,
+}
 
-enum Work {
-    Done(Result<()>),
+enum State {
     /// Each task validates some columns.
-    Tasks(TaskGroup, Stream),
+    Tasks(TaskGroup),
     /// Kernels write the result of each check to a cell.
-    Kernels(StartedChecks, Vec<usize>, Stream),
+    Kernels(StartedChecks, Vec<usize>),
+    /// All batches are valid.
+    Valid,
+    /// At least one batch is wrong, or the result is unknown.
+    Unknown,
 }
 
 impl StartedValidation {
@@ -38,80 +45,113 @@ impl StartedValidation {
     /// # Errors
     ///
     /// Memory is exhausted, or the device fails.
-    pub fn start(batches: &[DeviceBatch], tasks: &Tasks, stream: &Stream) -> Result<Self> {
-        let now = || Ok(Self(Work::Done(validate_each(batches, stream))));
-        if batches.iter().any(DeviceBatch::has_unknown_sizes) {
-            return now();
-        }
-        if stream.device() != Device::CPU {
+    pub fn start(batches: Vec<DeviceBatch>, tasks: &Tasks, stream: &Stream) -> Result<Self> {
+        let state = if batches.iter().any(DeviceBatch::has_unknown_sizes) {
+            State::Unknown
+        } else if stream.device() == Device::CPU {
+            Self::start_tasks(&batches, tasks, stream)?
+        } else {
             let checks: Vec<_> = batches.iter().flat_map(Check::all).collect();
             let (requests, cells) = request(&checks)?;
-            return Ok(Self(Work::Kernels(requests.start(stream)?, cells, stream.clone())));
-        }
-        let bytes = batches.iter().map(DeviceBatch::buffer_bytes).fold(0, u64::saturating_add);
-        if bytes < MIN_TASK_BYTES || tasks.width() < 2 {
-            return now();
-        }
-        let job = |part: DeviceBatch| {
-            let stream = stream.clone();
-            move || validate(&part, Level::Full, &stream)
+            State::Kernels(requests.start(stream)?, cells)
         };
-        let parts =
-            batches.iter().flat_map(|batch| parts(batch).into_iter().map(|columns| part(batch, columns)));
-        let jobs = parts.map(|part| part.map(job)).collect::<Result<Vec<_>>>()?;
-        Ok(Self(Work::Tasks(tasks.start(jobs)?, stream.clone())))
+        Ok(Self { batches, stream: stream.clone(), state: Mutex::new(state) })
     }
 
-    /// Waits for the result. `batches` are the batches of [`Self::start`]. Calls `check` regularly.
-    /// If `check` returns an error, the wait ends.
+    fn start_tasks(batches: &[DeviceBatch], tasks: &Tasks, stream: &Stream) -> Result<State> {
+        let parts = parts(batches);
+        if parts.bytes < MIN_TASK_BYTES || tasks.width() < 2 {
+            return Ok(State::Unknown);
+        }
+        let job = |pieces: Vec<Piece>| {
+            let pieces = pieces.into_iter().map(|piece| piece.of(batches)).collect::<Result<Vec<_>>>()?;
+            let stream = stream.clone();
+            Ok(move || pieces.iter().try_for_each(|piece| validate(piece, Level::Full, &stream)))
+        };
+        let jobs = parts.parts.into_iter().map(job).collect::<Result<Vec<_>>>()?;
+        Ok(State::Tasks(tasks.start(jobs)?))
+    }
+
+    /// Waits for the results of all batches. Returns the result for batch `i`. Calls `check`
+    /// regularly. If `check` returns an error, the wait ends.
     ///
     /// # Errors
     ///
     /// The errors of [`validate`] and of `check`.
-    pub fn finish(self, batches: &[DeviceBatch], check: impl Fn() -> Result<()>) -> Result<()> {
-        match self.0 {
-            Work::Done(result) => result,
-            Work::Tasks(group, stream) => match group.wait(check) {
-                // The first error does not depend on the order of the tasks.
-                Err(error) if error.code() == Code::BAD_DATA => {
-                    validate_each(batches, &stream).and(Err(error))
-                }
-                result => result,
-            },
-            Work::Kernels(started, cells, stream) => {
-                let findings = started.finish()?;
-                let mut checks = batches.iter().flat_map(Check::all).zip(cells);
-                checks.try_for_each(|(check, cell)| check.result(&findings, cell, &stream))?;
-                batches.iter().try_for_each(|batch| check_nullability(batch, &stream))
+    pub fn finish(&self, i: usize, check: impl Fn() -> Result<()>) -> Result<()> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_valid = match std::mem::replace(&mut *state, State::Unknown) {
+            State::Tasks(group) => {
+                let result = group.wait(&check);
+                check()?;
+                result.is_ok()
+            }
+            State::Kernels(started, cells) => self.are_valid(started, cells).is_ok(),
+            State::Valid => true,
+            State::Unknown => false,
+        };
+        if is_valid {
+            *state = State::Valid;
+            return Ok(());
+        }
+        drop(state);
+        // The error of a task or of all kernels does not say which batch is wrong.
+        self.batches.get(i).map_or(Ok(()), |batch| validate(batch, Level::Full, &self.stream))
+    }
+
+    fn are_valid(&self, started: StartedChecks, cells: Vec<usize>) -> Result<()> {
+        let findings = started.finish()?;
+        let mut checks = self.batches.iter().flat_map(Check::all).zip(cells);
+        checks.try_for_each(|(check, cell)| check.result(&findings, cell, &self.stream))?;
+        self.batches.iter().try_for_each(|batch| check_nullability(batch, &self.stream))
+    }
+}
+
+/// Columns of a batch.
+struct Piece {
+    batch: usize,
+    columns: Range<usize>,
+}
+
+impl Piece {
+    /// A batch with only these columns.
+    fn of(self, batches: &[DeviceBatch]) -> Result<DeviceBatch> {
+        let missing = || Error::internal("a validation of columns that do not exist");
+        let batch = batches.get(self.batch).ok_or_else(missing)?;
+        let fields = batch.schema().fields().get(self.columns.clone()).ok_or_else(missing)?.to_vec();
+        let columns = batch.columns().get(self.columns).ok_or_else(missing)?.to_vec();
+        DeviceBatch::try_new(Arc::new(Schema::new(fields)), batch.len(), columns)
+    }
+}
+
+/// What each task validates.
+struct Parts {
+    parts: Vec<Vec<Piece>>,
+    /// The number of bytes that all checks read.
+    bytes: usize,
+}
+
+/// Divides the columns of all batches, in order, into parts with [`PART_BYTES`].
+fn parts(batches: &[DeviceBatch]) -> Parts {
+    let (mut all, mut open, mut open_bytes) = (Parts { parts: Vec::new(), bytes: 0 }, Vec::new(), 0);
+    for (batch, of) in batches.iter().enumerate() {
+        let (mut begin, n) = (0, of.columns().len());
+        for i in 0..n {
+            let bytes = Check::of_column(of, i).iter().map(Check::bytes).fold(0, usize::saturating_add);
+            all.bytes = all.bytes.saturating_add(bytes);
+            open_bytes += bytes;
+            if open_bytes >= PART_BYTES {
+                open.push(Piece { batch, columns: begin..i + 1 });
+                all.parts.push(std::mem::take(&mut open));
+                (begin, open_bytes) = (i + 1, 0);
             }
         }
-    }
-}
-
-fn validate_each(batches: &[DeviceBatch], stream: &Stream) -> Result<()> {
-    batches.iter().try_for_each(|batch| validate(batch, Level::Full, stream))
-}
-
-/// Divides the columns into parts of at least [`PART_BYTES`].
-fn parts(batch: &DeviceBatch) -> Vec<Range<usize>> {
-    let (mut parts, mut begin, mut bytes) = (Vec::new(), 0, 0);
-    for i in 0..batch.columns().len() {
-        bytes += batch.column_bytes(i).unwrap_or(0);
-        if bytes >= PART_BYTES {
-            parts.push(begin..i + 1);
-            (begin, bytes) = (i + 1, 0);
+        if begin < n {
+            open.push(Piece { batch, columns: begin..n });
         }
     }
-    if begin < batch.columns().len() {
-        parts.push(begin..batch.columns().len());
+    if !open.is_empty() {
+        all.parts.push(open);
     }
-    parts
-}
-
-/// The batch with only these columns.
-fn part(batch: &DeviceBatch, columns: Range<usize>) -> Result<DeviceBatch> {
-    let (fields, all) = (batch.schema().fields(), batch.columns());
-    let fields = fields.get(columns.clone()).unwrap_or_default().to_vec();
-    let columns = all.get(columns).unwrap_or_default().to_vec();
-    DeviceBatch::try_new(Arc::new(Schema::new(fields)), batch.len(), columns)
+    all
 }

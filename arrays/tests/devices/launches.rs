@@ -4,16 +4,21 @@ use std::sync::Arc;
 
 use crate::common::Fixture;
 use arrow_array::{ArrayRef, StringArray};
-use crossdock_arrays::{DeviceBatch, Level, validate};
+use crossdock_arrays::{DeviceBatch, Level, StartedValidation, validate};
 use crossdock_memory::Device;
+use crossdock_plugin_api::Tasks;
 use crossdock_test_support::devices;
 
 const COLUMNS: usize = 12;
 
 fn batch(fixture: &Fixture, device: Device) -> DeviceBatch {
+    batch_of(fixture, device, COLUMNS)
+}
+
+fn batch_of(fixture: &Fixture, device: Device, columns: usize) -> DeviceBatch {
     let column: ArrayRef =
         Arc::new((0..40).map(|i| (i % 3 > 0).then(|| format!("ö{i}"))).collect::<StringArray>());
-    fixture.batch(&vec![column; COLUMNS]).move_to(&fixture.host.stream(device), device).unwrap()
+    fixture.batch(&vec![column; columns]).move_to(&fixture.host.stream(device), device).unwrap()
 }
 
 fn launches(fixture: &Fixture) -> u64 {
@@ -31,6 +36,22 @@ fn validation_launches_each_kernel_once() {
         assert_eq!(launches(&fixture) - before, 3, "{device}");
     }
     fixture.host.assert_nothing_leaked();
+}
+
+#[test]
+fn validating_several_batches_launches_each_kernel_once() {
+    let fixture = Fixture::new();
+    let tasks = Tasks::from_host(&fixture.host.host()).unwrap();
+    for device in devices().iter().copied().filter(|device| *device != Device::CPU) {
+        let batches = vec![batch_of(&fixture, device, COLUMNS / 3); 3];
+        let before = launches(&fixture);
+        let stream = fixture.host.stream(device);
+        let validation = StartedValidation::start(batches, &tasks, &stream).unwrap();
+        for i in 0..3 {
+            validation.finish(i, || Ok(())).unwrap();
+        }
+        assert_eq!(launches(&fixture) - before, 3, "{device}");
+    }
 }
 
 #[test]

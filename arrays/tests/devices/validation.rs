@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use crate::common::{Fixture, samples};
 use arrow_schema::{DataType, Field, Schema, UnionFields, UnionMode};
-use crossdock_arrays::{DeviceArray, DeviceBatch, Level, Result, validate};
-use crossdock_memory::{Buffer, Stream};
+use crossdock_arrays::{DeviceArray, DeviceBatch, Level, Result, StartedValidation, validate};
+use crossdock_memory::{Buffer, Error, Stream};
+use crossdock_plugin_api::Tasks;
 use crossdock_test_support::devices;
 
 /// Copies bytes to the stream's device.
@@ -373,4 +374,52 @@ fn accepts_nulls_that_no_valid_row_refers_to() {
             assert_eq!(check(make(&stream), &stream), Ok(()), "case {case}, {device}");
         }
     }
+}
+
+/// Batches of one column of texts and one of numbers. The texts of some batches are not UTF-8.
+fn texts(stream: &Stream, bytes: usize, wrong: &[usize]) -> Vec<DeviceBatch> {
+    let batch = |i: usize| {
+        let mut text = vec![b'x'; bytes];
+        if wrong.contains(&i) {
+            text[bytes / 2] = 0xff;
+        }
+        let offsets = i32s(stream, &[0, (bytes / 3) as i32, bytes as i32]);
+        let columns = vec![
+            numbers(stream, 2),
+            array(DataType::Utf8, 2, vec![None, offsets, buffer(stream, &text)], vec![]),
+        ];
+        let fields = ["n", "t"].iter().zip(&columns);
+        let fields = fields.map(|(name, column)| Field::new(*name, column.data_type().clone(), true));
+        DeviceBatch::try_new(Arc::new(Schema::new(fields.collect::<Vec<_>>())), 2, columns).unwrap()
+    };
+    (0..5).map(batch).collect()
+}
+
+#[test]
+fn started_validation_returns_the_result_of_each_batch() {
+    let fixture = Fixture::new();
+    let tasks = Tasks::from_host(&fixture.host.host()).unwrap();
+    for device in devices().iter().copied() {
+        let stream = fixture.host.stream(device);
+        // Short texts are validated at once, and long ones in tasks.
+        for (bytes, wrong) in [(30, vec![]), (30, vec![4]), (300_000, vec![]), (300_000, vec![1, 3])] {
+            let batches = texts(&stream, bytes, &wrong);
+            let validation = StartedValidation::start(batches, &tasks, &stream).unwrap();
+            for i in [0, 4, 1, 3, 2, 1] {
+                let result = validation.finish(i, || Ok(()));
+                let is_correct = match &result {
+                    Ok(()) => !wrong.contains(&i),
+                    Err(error) => wrong.contains(&i) && error.message().starts_with("column t["),
+                };
+                assert!(is_correct, "{device} {bytes} {wrong:?} {i}: {result:?}");
+            }
+            let batches = texts(&stream, bytes, &wrong);
+            let validation = StartedValidation::start(batches, &tasks, &stream).unwrap();
+            let cancelled = validation.finish(0, || Err(Error::cancelled("cancelled")));
+            // A cancelled wait is not the result of a later one.
+            assert!(cancelled.is_ok() || cancelled.unwrap_err().message() == "cancelled");
+            assert_eq!(validation.finish(1, || Ok(())).is_ok(), !wrong.contains(&1));
+        }
+    }
+    fixture.host.assert_nothing_leaked();
 }

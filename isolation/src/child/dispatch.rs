@@ -150,8 +150,8 @@ impl Server {
         let (bytes, schema) = (write_schema(&schema)?, Arc::new(import_schema(&schema)?));
         let id = self.next_id();
         let _reuse = instance.reuse_segments();
-        let reader = Reader { stream, reads_ahead, schema, _reuse, instance };
-        let open = OpenStream::new(self.host.clone(), self.calls.clone(), reader);
+        let reader = Reader { stream, pending: None, schema, _reuse, instance };
+        let open = OpenStream::new(self.host.clone(), self.calls.clone(), reads_ahead, reader);
         self.streams.insert(id, Arc::new(open));
         Ok(Response::Stream { id, schema: bytes, honoured, write_options })
     }

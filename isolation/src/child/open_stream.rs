@@ -1,8 +1,10 @@
 //! Streams that the plugin opened. A thread reads the batches of the next response while the host
 //! uses those of the last one.
 
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use arrow_schema::SchemaRef;
 use crossdock_arrays::{DeviceBatch, import_result};
@@ -24,6 +26,10 @@ const MAX_BYTES_AHEAD: u64 = 4 << 20;
 /// The maximum number of columns of the batches of a response, because a message is charged with
 /// many times its length.
 const MAX_COLUMNS: usize = 1000;
+/// The maximum number of responses that are read ahead, and the number of copied bytes from which
+/// on no other is read.
+const MAX_RESPONSES: usize = 2;
+const MAX_BYTES: u64 = 64 << 20;
 /// The minimum memory limit of sessions for which batches are read ahead.
 pub const MIN_LIMIT_TO_READ_AHEAD: u64 = 256 << 20;
 
@@ -31,8 +37,8 @@ pub const MIN_LIMIT_TO_READ_AHEAD: u64 = 256 << 20;
 pub struct Reader {
     // Dropped before `instance`, because fields are dropped in the order of their declaration.
     pub stream: BatchStreamHandle,
-    /// Whether batches may be read that the host has not requested.
-    pub reads_ahead: bool,
+    /// A batch or an error that was read and did not fit into the last response.
+    pub pending: Option<Result<Option<DeviceBatch>>>,
     pub schema: SchemaRef,
     pub _reuse: SegmentReuse,
     pub instance: Arc<Instance>,
@@ -42,25 +48,44 @@ pub struct Reader {
 pub struct OpenStream {
     host: Arc<HostClient>,
     calls: Arc<ObjectTable<CancelFlag>>,
-    /// Cancels the current or the next read from the plugin's stream.
+    /// Whether batches may be read that the host has not requested.
+    reads_ahead: bool,
+    /// Cancels reads from the plugin's stream.
     cancel: Mutex<CancelFlag>,
     progress: Arc<CallProgress>,
-    state: Mutex<State>,
+    /// `None` once the stream is closed.
+    reader: Mutex<Option<Reader>>,
+    queue: Mutex<Queue>,
     changed: Condvar,
 }
 
-struct State {
-    /// `None` once the stream is closed.
-    reader: Option<Reader>,
+/// A response, with its files and segments.
+type ReadResponse = (Result<Response>, Outgoing);
+
+#[derive(Default)]
+struct Queue {
     /// The number of requests for batches.
     n_requests: u64,
-    /// A batch or an error that was read and did not fit into the last response.
-    pending: Option<Result<Option<DeviceBatch>>>,
-    /// The settings for reading the next response.
-    order: Option<CallParts>,
-    /// The next response, with its files and segments.
-    next: Option<(Result<Response>, Outgoing)>,
+    /// Responses that were read ahead.
+    ready: VecDeque<ReadResponse>,
+    /// The settings with which the thread reads. `None` if it must not read.
+    settings: Option<CallParts>,
+    is_reading: bool,
     has_thread: bool,
+    is_closed: bool,
+}
+
+impl Queue {
+    /// The settings for another response, if the thread may read one.
+    fn order(&self) -> Option<CallParts> {
+        let copied: u64 = self.ready.iter().map(|(_, outgoing)| outgoing.copied_bytes()).sum();
+        self.settings.filter(|_| self.ready.len() < MAX_RESPONSES && copied < MAX_BYTES)
+    }
+}
+
+/// Whether other batches may follow a response.
+fn has_more(response: &Result<Response>) -> bool {
+    matches!(response, Ok(Response::Batches { are_last: false, .. }))
 }
 
 /// Removes a call when it ends.
@@ -73,25 +98,29 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.stream.progress.call.store(0, Ordering::Relaxed);
         self.stream.calls.remove(self.id);
+        // Later calls are not cancelled.
+        let mut cancel = lock(&self.stream.cancel);
+        if cancel.is_cancelled() {
+            *cancel = CancelFlag::new();
+        }
     }
 }
 
 impl OpenStream {
-    pub fn new(host: Arc<HostClient>, calls: Arc<ObjectTable<CancelFlag>>, reader: Reader) -> Self {
-        let state = State {
-            reader: Some(reader),
-            n_requests: 0,
-            pending: None,
-            order: None,
-            next: None,
-            has_thread: false,
-        };
+    pub fn new(
+        host: Arc<HostClient>,
+        calls: Arc<ObjectTable<CancelFlag>>,
+        reads_ahead: bool,
+        reader: Reader,
+    ) -> Self {
         Self {
             progress: CallProgress::new(host.clone(), 0),
             host,
             calls,
+            reads_ahead,
             cancel: Mutex::new(CancelFlag::new()),
-            state: Mutex::new(state),
+            reader: Mutex::new(Some(reader)),
+            queue: Mutex::default(),
             changed: Condvar::new(),
         }
     }
@@ -100,27 +129,32 @@ impl OpenStream {
     pub fn next(self: &Arc<Self>, parts: CallParts, to: &mut Outgoing) -> Result<Response> {
         let _waiting = Waiting { stream: self, id: parts.id };
         self.progress.call.store(parts.id, Ordering::Relaxed);
-        // The host can cancel the read that has begun.
+        // The host can cancel a read that has begun.
         self.calls.insert(parts.id, lock(&self.cancel).clone());
-        let mut state = self.state();
-        // The thread has not begun to read.
-        state.order = None;
-        let response = match state.next.take() {
-            Some((response, outgoing)) => {
+        let mut queue = lock(&self.queue);
+        queue.n_requests += 1;
+        // The first batch is returned at once. A budget of the call limits the size of one batch.
+        let reads_ahead = self.reads_ahead && queue.n_requests > 1 && parts.byte_budget == 0;
+        let response = loop {
+            if let Some((response, outgoing)) = queue.ready.pop_front() {
                 *to = outgoing;
-                response
+                break response;
             }
-            None => self.read(&mut state, parts, to),
+            if queue.settings.is_none() && !queue.is_reading {
+                drop(queue);
+                let response = self.read(parts, reads_ahead, to);
+                queue = lock(&self.queue);
+                break response;
+            }
+            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
         };
-        // Another call has another flag.
-        *lock(&self.cancel) = CancelFlag::new();
-        let reads_ahead = state.reader.as_ref().is_some_and(|reader| reader.reads_ahead);
-        let has_more = matches!(response, Ok(Response::Batches { are_last: false, .. }));
-        if reads_ahead && has_more && state.n_requests > 1 && parts.byte_budget == 0 {
-            state.order = Some(parts);
-            state.has_thread = state.has_thread || self.start_thread();
-            self.changed.notify_one();
+        // The thread does not read on after an error before the host has received the error.
+        let may_continue = has_more(&response) && queue.ready.iter().all(|(response, _)| has_more(response));
+        if reads_ahead && may_continue {
+            queue.has_thread = queue.has_thread || self.start_thread();
+            queue.settings = Some(parts).filter(|_| queue.has_thread);
         }
+        self.changed.notify_all();
         response
     }
 
@@ -131,35 +165,38 @@ impl OpenStream {
         std::thread::Builder::new().name("crossdock-ahead".into()).spawn(work).is_ok()
     }
 
-    /// Reads the responses that are ordered, until the stream is closed.
+    /// Reads responses until the stream is closed.
     fn read_ahead(&self) {
-        let mut state = self.state();
-        while state.reader.is_some() {
-            match state.order.take() {
-                Some(parts) => {
-                    let mut to = Outgoing::default();
-                    let response = self.read(&mut state, parts, &mut to);
-                    state.next = Some((response, to));
-                }
-                None => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+        let mut queue = lock(&self.queue);
+        while !queue.is_closed {
+            let Some(parts) = queue.order() else {
+                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            queue.is_reading = true;
+            drop(queue);
+            let mut to = Outgoing::default();
+            // A request waits for the response, so the thread must not end without one.
+            let read = catch_unwind(AssertUnwindSafe(|| self.read(parts, true, &mut to)));
+            let response = read.unwrap_or_else(|_| Err(Error::internal("reading ahead panicked")));
+            queue = lock(&self.queue);
+            if queue.is_closed {
+                // `close` may have released the other responses before.
+                self.host.release_segments(to.segments());
+                return;
             }
+            queue.is_reading = false;
+            queue.settings = queue.settings.filter(|_| has_more(&response));
+            queue.ready.push_back((response, to));
+            self.changed.notify_all();
         }
     }
 
-    /// Locks the state. If an earlier call panicked, the plugin decides whether the stream still
-    /// works.
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Reads the batches of a response.
-    fn read(&self, state: &mut State, parts: CallParts, to: &mut Outgoing) -> Result<Response> {
+    fn read(&self, parts: CallParts, reads_ahead: bool, to: &mut Outgoing) -> Result<Response> {
         let closed = || Error::invalid_argument("the stream is closed");
-        let State { reader, n_requests, pending, .. } = state;
+        let mut reader = lock(&self.reader);
         let reader = reader.as_mut().ok_or_else(closed)?;
-        *n_requests += 1;
-        // The first batch is returned at once. A budget of the call limits the size of one batch.
-        let reads_ahead = reader.reads_ahead && *n_requests > 1 && parts.byte_budget == 0;
         let max_batches = if reads_ahead { MAX_COLUMNS / reader.schema.fields().len().max(1) } else { 1 };
         let cancel = lock(&self.cancel).clone();
         let progress = Some(self.progress.clone().function());
@@ -173,7 +210,7 @@ impl OpenStream {
         *to = if reads_ahead { instance.outgoing_of_stream() } else { instance.outgoing() };
         let (mut batches, mut are_last) = (Vec::new(), false);
         while batches.len() < max_batches.clamp(1, MAX_BATCHES) && to.copied_bytes() < MAX_BYTES_AHEAD {
-            let next = pending.take().unwrap_or_else(|| reader.next_batch(&settings));
+            let next = reader.pending.take().unwrap_or_else(|| reader.next_batch(&settings));
             let batch = match next {
                 Ok(Some(batch)) => batch,
                 Ok(None) => {
@@ -183,7 +220,7 @@ impl OpenStream {
                 Err(error) if batches.is_empty() => return Err(error),
                 // It is returned after the batches before it.
                 Err(error) => {
-                    *pending = Some(Err(error));
+                    reader.pending = Some(Err(error));
                     break;
                 }
             };
@@ -192,7 +229,7 @@ impl OpenStream {
                 Err(error) if batches.is_empty() => return Err(error),
                 // It may fit into a message of its own.
                 Err(_) => {
-                    *pending = Some(Ok(Some(batch)));
+                    reader.pending = Some(Ok(Some(batch)));
                     break;
                 }
             }
@@ -205,16 +242,19 @@ impl OpenStream {
     pub fn close(&self) {
         // The thread uses this flag, also for a read that it has not begun.
         lock(&self.cancel).cancel();
-        let mut state = self.state();
-        let (reader, pending, next) = (state.reader.take(), state.pending.take(), state.next.take());
-        state.order = None;
-        drop(state);
+        let mut queue = lock(&self.queue);
+        queue.is_closed = true;
+        queue.settings = None;
+        drop(queue);
         self.changed.notify_all();
-        // They are dropped after the lock is released, because a drop may take long.
-        if let Some((_, outgoing)) = next {
+        let reader = lock(&self.reader).take();
+        // The segments of responses that are not sent.
+        let ready = std::mem::take(&mut lock(&self.queue).ready);
+        for (_, outgoing) in ready {
             self.host.release_segments(outgoing.segments());
         }
-        drop((pending, reader));
+        // It is dropped after the lock is released, because a drop may take long.
+        drop(reader);
     }
 }
 

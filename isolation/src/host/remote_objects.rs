@@ -73,8 +73,10 @@ pub struct RemoteStream {
 #[derive(Default)]
 struct ReceivedBatches {
     batches: VecDeque<Result<DeviceBatch>>,
-    /// Whether the contents of all batches are valid.
-    are_valid: bool,
+    /// The validation of all batches. `None` if they are on several devices.
+    validation: Option<StartedValidation>,
+    /// The number of batches that were returned.
+    n_returned: usize,
     /// The message of the batches, which has reserved memory.
     _message: Incoming,
 }
@@ -85,8 +87,7 @@ impl ReceivedBatches {
         schema: &SchemaRef,
         message: Incoming,
         Connection { streams, tasks, .. }: &Connection,
-        check: impl Fn() -> Result<()>,
-    ) -> Self {
+    ) -> Result<Self> {
         let mut batches: Vec<DeviceBatch> = Vec::new();
         let mut error = None;
         for parts in parts {
@@ -98,24 +99,22 @@ impl ReceivedBatches {
                 }
             }
         }
-        // All batches are validated together. If one is wrong, each is validated again when it is
-        // returned.
-        let are_valid = batches.first().is_none_or(|first| {
-            let are_together = batches.iter().all(|batch| batch.device() == first.device());
-            let stream = streams.for_device(first.device());
-            let start = || StartedValidation::start(&batches, tasks, stream);
-            are_together && start().and_then(|started| started.finish(&batches, check)).is_ok()
-        });
+        let device = batches.first().map_or(Device::CPU, DeviceBatch::device);
+        let are_together = batches.iter().all(|batch| batch.device() == device);
+        let start = || StartedValidation::start(batches.clone(), tasks, streams.for_device(device));
+        let validation = are_together.then(start).transpose()?;
         let batches = batches.into_iter().map(Ok).chain(error.map(Err)).collect();
-        Self { batches, are_valid, _message: message }
+        Ok(Self { batches, validation, n_returned: 0, _message: message })
     }
 
-    fn next(&mut self, streams: &Streams) -> Result<Option<Owned<abi::Batch>>> {
+    fn next(&mut self, streams: &Streams, call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
         let Some(batch) = self.batches.pop_front().transpose()? else { return Ok(None) };
         let stream = streams.for_device(batch.device());
-        if !self.are_valid {
-            validate(&batch, Level::Full, stream)?;
+        match &self.validation {
+            Some(validation) => validation.finish(self.n_returned, || call.check_cancelled())?,
+            None => validate(&batch, Level::Full, stream)?,
         }
+        self.n_returned += 1;
         export_batch(&batch, false, stream).map(Some)
     }
 }
@@ -168,9 +167,7 @@ impl BatchStream for RemoteStream {
                 (Response::Batches { batches, are_last, progress }, files)
                     if are_last || !batches.is_empty() =>
                 {
-                    let check = || call.check_cancelled();
-                    self.received =
-                        ReceivedBatches::new(batches, &self.schema, files, &self.connection, check);
+                    self.received = ReceivedBatches::new(batches, &self.schema, files, &self.connection)?;
                     if let Some((done, total)) = progress {
                         call.progress(done, total);
                     }
@@ -179,7 +176,7 @@ impl BatchStream for RemoteStream {
                 _ => return Err(unexpected_response()),
             }
         }
-        let batch = self.received.next(&self.connection.streams);
+        let batch = self.received.next(&self.connection.streams, call);
         if self.received.batches.is_empty() {
             // The files and segments are released with their batches.
             self.received = Default::default();

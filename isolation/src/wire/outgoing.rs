@@ -202,7 +202,8 @@ impl Outgoing {
 
     /// The number of bytes that are copied for this message.
     pub fn copied_bytes(&self) -> u64 {
-        self.pending_bytes as u64 + self.own_file.map_or(0, |(_, bytes)| bytes)
+        let in_segments: u64 = self.segments.iter().map(|segment| segment.bytes).sum();
+        self.pending_bytes as u64 + in_segments + self.own_file.map_or(0, |(_, bytes)| bytes)
     }
 
     /// The segments of the message, in the order of the indices in its places.

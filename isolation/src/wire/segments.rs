@@ -19,7 +19,8 @@
 
 use std::os::fd::OwnedFd;
 
-use crossdock_memory::{Buffer, BufferMut, Copies, ForeignOwner, Stream};
+use crossdock_arrays::copy_to_block;
+use crossdock_memory::{Buffer, BufferMut, ForeignOwner, Stream};
 use crossdock_memory_backend::Backend;
 use crossdock_plugin_api::{Device, Result};
 use serde::{Deserialize, Serialize};
@@ -65,11 +66,7 @@ pub trait SegmentSender: Send + Sync {
 
 /// Copies each buffer to its offset in `segment`, and waits for the copies.
 pub fn fill(segment: &mut BufferMut, buffers: &[(Buffer, usize)], stream: &Stream) -> Result<()> {
-    let mut copies = Copies::new();
-    for (buffer, offset) in buffers {
-        copies.push(segment, *offset, buffer, 0, buffer.len().unwrap_or(0))?;
-    }
-    copies.submit(stream)?;
+    copy_to_block(segment, buffers, stream)?;
     // The sender waits for the copies. The receiver cannot wait for an event, because an event of a
     // plugin's process might never complete.
     stream.synchronize()

@@ -1,15 +1,17 @@
 //! Reads batches, and loads the next batches in advance.
 
+mod ahead;
 mod request;
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 
 use arrow_schema::Metadata;
 use crossdock_arrays::{DeviceBatch, StartedValidation, export_batch, export_schema};
 use crossdock_memory::{Device, Loader, Memory, Result, Stream};
 use crossdock_plugin_api::{
-    BatchStream, Call, CancelFlag, Error, Honoured, Host, Input, Options, Owned, Source, Tasks, Validate, abi,
+    BatchStream, Call, CancelFlag, Error, Honoured, Host, Input, Options, Owned, Source, Tasks, abi,
 };
 
 use super::build::{Builder, Shape};
@@ -33,9 +35,6 @@ use crossdock_memory::StoredSource;
 /// Maximum number of bodies that a device decompresses at the same time. A body takes about 2 ms on
 /// an H200, even if it is small.
 const MAX_DECOMPRESSING: usize = 64;
-
-/// The maximum number of batches that are validated on a device at the same time.
-const MAX_VALIDATING: usize = 8;
 
 /// The stream of batches of a source.
 pub struct Reader {
@@ -109,14 +108,15 @@ enum Pending {
 /// A batch whose body is loaded.
 struct Assembled {
     batch: DeviceBatch,
-    /// `None` if the contents are not validated.
-    validation: Option<StartedValidation>,
+    /// The validation of several batches, and the number of this batch among them. `None` if the
+    /// contents are not validated.
+    validation: Option<(Arc<StartedValidation>, usize)>,
     position: u64,
     /// The number of the batch in the input.
     number: u64,
     /// The needed rows.
     rows: Vec<Range<usize>>,
-    /// The number of bytes that are allocated for the body, and not counted as a copy in flight.
+    /// The number of bytes that are allocated for the body.
     bytes: u64,
 }
 
@@ -240,7 +240,8 @@ impl Reader {
             let must_wait = may_wait && self.pending.is_empty();
             let assembled: u64 = self.assembled.iter().map(|batch| batch.bytes).sum();
             let pending: u64 = self.pending.iter().map(Pending::bytes).sum();
-            let ahead = self.in_flight.bytes()? + assembled + pending;
+            // A copy of an assembled batch may be in flight.
+            let ahead = self.in_flight.bytes()?.max(assembled) + pending;
             if must_wait {
                 self.in_flight.wait(budget)?;
             } else if ahead >= budget {
@@ -380,11 +381,9 @@ impl Reader {
             call.progress(self.messages.used_bytes(), self.messages.total_bytes());
             return Ok(None);
         };
-        if let Some(validation) = validation {
-            waiting::in_call(call, || {
-                validation.finish(std::slice::from_ref(&batch), || call.check_cancelled())
-            })
-            .map_err(|e| e.context(format_args!("record batch {number}")))?;
+        if let Some((validation, i)) = validation {
+            waiting::in_call(call, || validation.finish(i, || call.check_cancelled()))
+                .map_err(|e| e.context(format_args!("record batch {number}")))?;
         }
         call.progress(position, self.messages.total_bytes());
         if rows.first() == Some(&(0..batch.len())) {
@@ -393,31 +392,6 @@ impl Reader {
         let slices = rows.into_iter().map(|rows| batch.slice(rows.start, rows.len()));
         self.slices = slices.collect::<Result<_>>()?;
         Ok(self.slices.pop_front())
-    }
-
-    /// Assembles the next batch, and others whose bodies are loaded if they are validated, so that
-    /// they are validated at the same time.
-    fn assemble_ahead(&mut self, call: &Call<'_>, stream: &Stream) -> Result<()> {
-        let max = match call.validate() {
-            Validate::Layout => 1,
-            Validate::Full if self.device == Device::CPU => self.tasks.width(),
-            Validate::Full => MAX_VALIDATING,
-        };
-        while self.assembled.len() < max {
-            let may_wait = self.assembled.is_empty();
-            match self.next_assembled(call, stream, may_wait) {
-                Ok(Some(next)) => self.assembled.push_back(next),
-                Ok(None) => break,
-                Err(error) if may_wait => return Err(error),
-                // The batches before an error are still returned.
-                Err(error) => {
-                    self.has_ended = true;
-                    self.pending.push_front(Pending::Failed(error));
-                    break;
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Assembles the next batch. `None` at the end, and if it is not loaded yet and `may_wait` is
@@ -462,12 +436,12 @@ impl Reader {
                     self.dictionaries.put(id, is_delta, values)?;
                 }
                 Some(Pending::Batch { meta, body, position, metadata, number, rows }) => {
-                    let bytes = if self.device == Device::CPU { body.bytes() } else { 0 };
+                    let bytes = body.bytes();
                     let slots = self.finish(body, &uploads, call)?;
-                    let (batch, validation) = self
-                        .assemble(&meta, slots, stream, call)
+                    let batch = self
+                        .assemble(&meta, slots, stream)
                         .map_err(|e| e.context(format_args!("record batch {number}")))?;
-                    let batch = batch.with_metadata(metadata);
+                    let (batch, validation) = (batch.with_metadata(metadata), None);
                     return Ok(Some(Assembled { batch, validation, position, number, rows, bytes }));
                 }
             }
@@ -497,28 +471,10 @@ impl Reader {
         }
     }
 
-    fn assemble(
-        &mut self,
-        meta: &BatchMeta,
-        slots: Slots,
-        stream: &Stream,
-        call: &Call<'_>,
-    ) -> Result<(DeviceBatch, Option<StartedValidation>)> {
+    fn assemble(&mut self, meta: &BatchMeta, slots: Slots, stream: &Stream) -> Result<DeviceBatch> {
         let mut builder = Builder::new(meta, slots, &mut self.dictionaries, stream);
         let columns = builder.columns(&self.schema.columns, self.needed.projection())?;
-        let batch = DeviceBatch::try_new(self.arrow_schema().clone(), meta.rows, columns)?;
-        if call.validate() == Validate::Layout {
-            return Ok((batch, None));
-        }
-        // The validation may end in a later call, which may have another stream.
-        let stream = match &self.validations {
-            Some(stream) => stream.clone(),
-            None if self.device == Device::CPU => self.memory.default_stream(Device::CPU)?,
-            None => self.memory.create_stream(self.device)?,
-        };
-        let validation = StartedValidation::start(std::slice::from_ref(&batch), &self.tasks, &stream)?;
-        self.validations = Some(stream);
-        Ok((batch, Some(validation)))
+        DeviceBatch::try_new(self.arrow_schema().clone(), meta.rows, columns)
     }
 }
 
