@@ -1,6 +1,7 @@
 //! Checks that fields that are not nullable have no nulls.
 
 use std::fmt;
+use std::ops::Range;
 
 use arrow_schema::{DataType, Field};
 use crossdock_memory::{Error, Result, Stream};
@@ -41,7 +42,16 @@ impl fmt::Display for Path<'_> {
 /// If a null count is unknown, blocks until the nulls are counted. Reads contents on the host only
 /// if there are nulls.
 pub fn find_forbidden_nulls(batch: &DeviceBatch, stream: &Stream) -> Result<Option<(String, usize)>> {
-    for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+    find_in_columns(batch, 0..batch.columns().len(), stream)
+}
+
+fn find_in_columns(
+    batch: &DeviceBatch,
+    columns: Range<usize>,
+    stream: &Stream,
+) -> Result<Option<(String, usize)>> {
+    let fields = batch.schema().fields().iter().zip(batch.columns());
+    for (field, column) in fields.skip(columns.start).take(columns.len()) {
         let path = Path { above: None, name: field.name() };
         let forbidden = in_array(&path, field, column, &Rows::Column, stream)?;
         if forbidden.is_some() {
@@ -57,7 +67,16 @@ pub fn find_forbidden_nulls(batch: &DeviceBatch, stream: &Stream) -> Result<Opti
 ///
 /// Returns an error that names the first such column.
 pub fn check_nullability(batch: &DeviceBatch, stream: &Stream) -> Result<()> {
-    let Some((path, nulls)) = find_forbidden_nulls(batch, stream)? else { return Ok(()) };
+    check_nullability_of(batch, 0..batch.columns().len(), stream)
+}
+
+/// Rejects columns with nulls in a field that is not nullable.
+pub(crate) fn check_nullability_of(
+    batch: &DeviceBatch,
+    columns: Range<usize>,
+    stream: &Stream,
+) -> Result<()> {
+    let Some((path, nulls)) = find_in_columns(batch, columns, stream)? else { return Ok(()) };
     let column = if path.is_empty() { "the column".to_owned() } else { format!("column {}", shown(&path)) };
     Err(Error::bad_data(format!("{column}: the null count is {nulls}, but its field is not nullable")))
 }

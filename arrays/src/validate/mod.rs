@@ -5,11 +5,13 @@ mod explain;
 mod started;
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use crossdock_kernels::Checks;
 use crossdock_memory::{Result, Stream};
 
-use crate::{DeviceBatch, check_nullability};
+use crate::DeviceBatch;
+use crate::nullability::check_nullability_of;
 use collect::Check;
 pub use started::StartedValidation;
 
@@ -45,18 +47,18 @@ pub fn validate(batch: &DeviceBatch, level: Level, stream: &Stream) -> Result<()
     if batch.has_unknown_sizes() {
         batch.to_mut().resolve_sizes(&stream)?;
     }
-    check_contents(&batch, &stream)?;
-    check_nullability(&batch, &stream)
+    validate_columns(&batch, 0..batch.columns().len(), &stream)
 }
 
-fn check_contents(batch: &DeviceBatch, stream: &Stream) -> Result<()> {
-    let checks = Check::all(batch);
-    if checks.is_empty() {
-        return Ok(());
+/// Validates columns whose sizes are known. `stream` is on the batch's device.
+fn validate_columns(batch: &DeviceBatch, columns: Range<usize>, stream: &Stream) -> Result<()> {
+    let checks: Vec<_> = columns.clone().flat_map(|i| Check::of_column(batch, i)).collect();
+    if !checks.is_empty() {
+        let (requests, cells) = request(&checks)?;
+        let findings = requests.run(stream)?;
+        checks.iter().zip(cells).try_for_each(|(check, cell)| check.result(&findings, cell, stream))?;
     }
-    let (requests, cells) = request(&checks)?;
-    let findings = requests.run(stream)?;
-    checks.iter().zip(cells).try_for_each(|(check, cell)| check.result(&findings, cell, stream))
+    check_nullability_of(batch, columns, stream)
 }
 
 /// Requests all checks. Returns the index of the result cell of each.

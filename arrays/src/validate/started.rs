@@ -3,14 +3,13 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow_schema::Schema;
 use crossdock_kernels::StartedChecks;
 use crossdock_memory::{Device, Error, Result, Stream};
 use crossdock_plugin_api::{TaskGroup, Tasks};
 
 use super::collect::Check;
-use super::{Level, check_nullability, request, validate};
-use crate::DeviceBatch;
+use super::{Level, request, validate, validate_columns};
+use crate::{DeviceBatch, check_nullability};
 
 /// If the checks of batches in host memory read fewer bytes, they are made at once. A task would
 /// take longer to begin.
@@ -20,7 +19,7 @@ const PART_BYTES: usize = 256 << 10;
 
 /// A validation that has begun.
 pub struct StartedValidation {
-    batches: Vec<DeviceBatch>,
+    batches: Arc<Vec<DeviceBatch>>,
     stream: Stream,
     state: Mutex<State>,
 }
@@ -46,6 +45,7 @@ impl StartedValidation {
     ///
     /// Memory is exhausted, or the device fails.
     pub fn start(batches: Vec<DeviceBatch>, tasks: &Tasks, stream: &Stream) -> Result<Self> {
+        let batches = Arc::new(batches);
         let state = if batches.iter().any(DeviceBatch::has_unknown_sizes) {
             State::Unknown
         } else if stream.device() == Device::CPU {
@@ -58,18 +58,18 @@ impl StartedValidation {
         Ok(Self { batches, stream: stream.clone(), state: Mutex::new(state) })
     }
 
-    fn start_tasks(batches: &[DeviceBatch], tasks: &Tasks, stream: &Stream) -> Result<State> {
+    fn start_tasks(batches: &Arc<Vec<DeviceBatch>>, tasks: &Tasks, stream: &Stream) -> Result<State> {
         let parts = parts(batches);
         if parts.bytes < MIN_TASK_BYTES || tasks.width() < 2 {
             return Ok(State::Unknown);
         }
+        // The tasks share the batches, because all clones of arrays would count references to the
+        // same memory.
         let job = |pieces: Vec<Piece>| {
-            let pieces = pieces.into_iter().map(|piece| piece.of(batches)).collect::<Result<Vec<_>>>()?;
-            let stream = stream.clone();
-            Ok(move || pieces.iter().try_for_each(|piece| validate(piece, Level::Full, &stream)))
+            let (batches, stream) = (batches.clone(), stream.clone());
+            move || pieces.into_iter().try_for_each(|piece| piece.validate(&batches, &stream))
         };
-        let jobs = parts.parts.into_iter().map(job).collect::<Result<Vec<_>>>()?;
-        Ok(State::Tasks(tasks.start(jobs)?))
+        Ok(State::Tasks(tasks.start(parts.parts.into_iter().map(job))?))
     }
 
     /// Waits for the results of all batches. Returns the result for batch `i`. Calls `check`
@@ -114,13 +114,9 @@ struct Piece {
 }
 
 impl Piece {
-    /// A batch with only these columns.
-    fn of(self, batches: &[DeviceBatch]) -> Result<DeviceBatch> {
-        let missing = || Error::internal("a validation of columns that do not exist");
-        let batch = batches.get(self.batch).ok_or_else(missing)?;
-        let fields = batch.schema().fields().get(self.columns.clone()).ok_or_else(missing)?.to_vec();
-        let columns = batch.columns().get(self.columns).ok_or_else(missing)?.to_vec();
-        DeviceBatch::try_new(Arc::new(Schema::new(fields)), batch.len(), columns)
+    fn validate(self, batches: &[DeviceBatch], stream: &Stream) -> Result<()> {
+        let missing = || Error::internal("a validation of a batch that does not exist");
+        validate_columns(batches.get(self.batch).ok_or_else(missing)?, self.columns, stream)
     }
 }
 

@@ -8,7 +8,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use arrow_schema::SchemaRef;
 use crossdock_arrays::{DeviceBatch, import_result};
-use crossdock_plugin_api::{BatchStreamHandle, CallSettings, CallStream, CancelFlag, Error, Result};
+use crossdock_plugin_api::{
+    BatchStreamHandle, CallSettings, CallStream, CancelFlag, Error, Result, Validate,
+};
 
 use crate::child::host_client::{CallProgress, HostClient};
 use crate::child::instance::Instance;
@@ -200,7 +202,9 @@ impl OpenStream {
         let max_batches = if reads_ahead { MAX_COLUMNS / reader.schema.fields().len().max(1) } else { 1 };
         let cancel = lock(&self.cancel).clone();
         let progress = Some(self.progress.clone().function());
-        let settings = CallSettings { cancel, progress, ..parts.settings() };
+        // The host validates the contents of all batches.
+        let validate = Validate::Layout;
+        let settings = CallSettings { cancel, progress, validate, ..parts.settings() };
         let instance = reader.instance.clone();
         let stream = instance.streams.for_device(settings.device);
         // SAFETY: `CallStream::new` requires a stream that outlives the call. `instance` owns this

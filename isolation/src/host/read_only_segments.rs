@@ -10,6 +10,8 @@ use crossdock_plugin_api::{Device, Error, Result};
 use crate::files::mapping::ReceiveBudget;
 use crate::files::segment_file::{Access, SegmentFile};
 use crate::host::segment_pool::{SegmentMemory, SegmentPool};
+use crate::wire::host_copies::copy_in_threads;
+use crate::wire::segments::host_copies;
 
 /// Segments of host memory. The process can only read them.
 pub type ReadOnlySegments = SegmentPool<ReadOnlyMemory>;
@@ -23,12 +25,6 @@ pub struct ReadOnlyBlock {
     file: Arc<SegmentFile>,
     _reservation: Option<Reservation>,
 }
-
-/// The maximum number of threads that fill a segment.
-const MAX_THREADS: usize = 8;
-/// The minimum number of bytes that a thread copies. Copying fewer bytes takes less time than
-/// starting a thread.
-const MIN_THREAD_BYTES: usize = 1 << 20;
 
 impl SegmentMemory for ReadOnlyMemory {
     type Block = ReadOnlyBlock;
@@ -57,46 +53,11 @@ impl SegmentMemory for ReadOnlyMemory {
     }
 
     fn fill(&self, block: &ReadOnlyBlock, buffers: &[(Buffer, usize)], bytes: usize) -> Result<()> {
-        let mut copies = Vec::new();
-        for (buffer, offset) in buffers {
-            let len = buffer.len().unwrap_or(0);
-            if offset.checked_add(len).is_none_or(|end| end > bytes.min(block.file.len())) {
-                return Err(Error::internal("a buffer lies outside its segment"));
-            }
-            // `BatchParts::write` has waited for the buffers.
-            if !buffer.ready().is_done()? {
-                return Err(Error::internal("a buffer is not ready"));
-            }
-            copies.push((buffer.address() as usize, *offset, len));
-        }
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
-        let part = bytes.div_ceil(threads).max(MIN_THREAD_BYTES);
-        let copy = |from: usize, to: usize| {
-            for &(address, offset, len) in &copies {
-                let (begin, end) = (from.max(offset), to.min(offset + len));
-                if begin >= end {
-                    continue;
-                }
-                let source = (address + (begin - offset)) as *const u8;
-                // SAFETY: the buffer has `len` readable bytes at its address, which `buffers`
-                // keeps, and the loop above checked that its place is within the file's mapping. No
-                // message uses the block, and the threads write different ranges of it.
-                unsafe {
-                    let target = block.file.start().as_ptr().add(begin);
-                    std::ptr::copy_nonoverlapping(source, target, end - begin);
-                }
-            }
-        };
-        std::thread::scope(|scope| {
-            for from in (part..bytes).step_by(part) {
-                let work = move || copy(from, from + part);
-                // Without another thread, this one copies.
-                if std::thread::Builder::new().spawn_scoped(scope, work).is_err() {
-                    copy(from, from + part);
-                }
-            }
-            copy(0, part);
-        });
+        let bytes = bytes.min(block.file.len());
+        let copies = host_copies(buffers, bytes)?;
+        // SAFETY: the buffers have these bytes, and `host_copies` checked that they are ready. The
+        // file's mapping has `bytes` bytes, and no message uses the block.
+        unsafe { copy_in_threads(block.file.start(), bytes, &copies) };
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use crossdock_arrays::{
 use crossdock_memory_backend::Reservation;
 use crossdock_parts::read_schema;
 use crossdock_plugin_api::{
-    BatchStream, BatchWriter, Call, Capsule, Device, Honoured, Map, Options, Owned, Result, Source, abi,
+    BatchStream, BatchWriter, Call, Capsule, Code, Device, Honoured, Map, Options, Owned, Result, Source, abi,
 };
 
 use crate::host::child::Child;
@@ -63,6 +63,8 @@ pub struct RemoteStream {
     write_options: Options,
     _sources: Vec<SourceRegistration>,
     received: ReceivedBatches,
+    /// The number of batches that were returned.
+    n_batches: usize,
     has_ended: bool,
     /// Reserves the memory of the schema.
     _reservation: Option<Reservation>,
@@ -75,8 +77,9 @@ struct ReceivedBatches {
     batches: VecDeque<Result<DeviceBatch>>,
     /// The validation of all batches. `None` if they are on several devices.
     validation: Option<StartedValidation>,
-    /// The number of batches that were returned.
+    /// The number of batches that were returned, and of those of earlier messages.
     n_returned: usize,
+    n_before: usize,
     /// The message of the batches, which has reserved memory.
     _message: Incoming,
 }
@@ -87,6 +90,7 @@ impl ReceivedBatches {
         schema: &SchemaRef,
         message: Incoming,
         Connection { streams, tasks, .. }: &Connection,
+        n_before: usize,
     ) -> Result<Self> {
         let mut batches: Vec<DeviceBatch> = Vec::new();
         let mut error = None;
@@ -104,16 +108,21 @@ impl ReceivedBatches {
         let start = || StartedValidation::start(batches.clone(), tasks, streams.for_device(device));
         let validation = are_together.then(start).transpose()?;
         let batches = batches.into_iter().map(Ok).chain(error.map(Err)).collect();
-        Ok(Self { batches, validation, n_returned: 0, _message: message })
+        Ok(Self { batches, validation, n_returned: 0, n_before, _message: message })
     }
 
     fn next(&mut self, streams: &Streams, call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
         let Some(batch) = self.batches.pop_front().transpose()? else { return Ok(None) };
         let stream = streams.for_device(batch.device());
-        match &self.validation {
-            Some(validation) => validation.finish(self.n_returned, || call.check_cancelled())?,
-            None => validate(&batch, Level::Full, stream)?,
-        }
+        let validated = match &self.validation {
+            Some(validation) => validation.finish(self.n_returned, || call.check_cancelled()),
+            None => validate(&batch, Level::Full, stream),
+        };
+        let number = self.n_before + self.n_returned;
+        validated.map_err(|error| match error.code() {
+            Code::BAD_DATA => error.context(format_args!("batch {number}")),
+            _ => error,
+        })?;
         self.n_returned += 1;
         export_batch(&batch, false, stream).map(Some)
     }
@@ -139,6 +148,7 @@ impl RemoteStream {
             write_options,
             _sources: sources,
             received: Default::default(),
+            n_batches: 0,
             has_ended: false,
             _reservation: reservation,
         })
@@ -167,7 +177,8 @@ impl BatchStream for RemoteStream {
                 (Response::Batches { batches, are_last, progress }, files)
                     if are_last || !batches.is_empty() =>
                 {
-                    self.received = ReceivedBatches::new(batches, &self.schema, files, &self.connection)?;
+                    self.received =
+                        ReceivedBatches::new(batches, &self.schema, files, &self.connection, self.n_batches)?;
                     if let Some((done, total)) = progress {
                         call.progress(done, total);
                     }
@@ -177,6 +188,7 @@ impl BatchStream for RemoteStream {
             }
         }
         let batch = self.received.next(&self.connection.streams, call);
+        self.n_batches += usize::from(matches!(batch, Ok(Some(_))));
         if self.received.batches.is_empty() {
             // The files and segments are released with their batches.
             self.received = Default::default();

@@ -1,6 +1,7 @@
 //! Shared segments that both processes can write.
 
 use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crossdock_memory::{Buffer, BufferMut, ForeignOwner, Ready, Stream};
@@ -9,6 +10,7 @@ use crossdock_plugin_api::{Device, Error, Result};
 
 use crate::files::segment_file::{Access, SegmentFile};
 use crate::host::segment_pool::{SegmentMemory, SegmentPool, State};
+use crate::wire::host_copies::{HostCopy, copy_in_threads};
 use crate::wire::segments::{SegmentParts, fill};
 
 /// The maximum number of segments that a process has requested and not used. A process uses at most
@@ -157,7 +159,17 @@ impl WritableSegments {
             // The process states the length of its message. Its segment may be longer.
             let bytes = usize::try_from(parts.bytes).unwrap_or(usize::MAX).min(segment.bytes);
             let mut copy = self.with_memory(|| stream.memory().alloc(stream, bytes))?;
-            stream.copy(&mut copy, 0, &segment.block, 0, bytes)?;
+            match copy.host_slice_mut() {
+                Some(target) => {
+                    let start = NonNull::from(&mut *target).cast();
+                    let from = HostCopy { from: segment.block.address() as usize, offset: 0, bytes };
+                    // SAFETY: the block has at least `bytes` bytes and is mapped, and `copy` is new
+                    // memory of `bytes` bytes. The process may write the block meanwhile; then the
+                    // copy has any bytes.
+                    unsafe { copy_in_threads(start, bytes, &[from]) };
+                }
+                None => stream.copy(&mut copy, 0, &segment.block, 0, bytes)?,
+            }
             let copy = copy.freeze(stream)?;
             segment.copied = copy.ready().clone();
             self.keep(segment);

@@ -4,6 +4,7 @@ pub(crate) mod array_transfer;
 pub(crate) mod channel;
 pub(crate) mod channel_pool;
 pub(crate) mod channels;
+pub(crate) mod host_copies;
 pub(crate) mod incoming;
 pub(crate) mod messages;
 pub(crate) mod outgoing;

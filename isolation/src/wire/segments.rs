@@ -18,12 +18,15 @@
 //! host can write them, so the host writes to the sink from the segment.
 
 use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
 
 use crossdock_arrays::copy_to_block;
 use crossdock_memory::{Buffer, BufferMut, ForeignOwner, Stream};
 use crossdock_memory_backend::Backend;
-use crossdock_plugin_api::{Device, Result};
+use crossdock_plugin_api::{Device, Error, Result};
 use serde::{Deserialize, Serialize};
+
+use crate::wire::host_copies::{HostCopy, copy_in_threads};
 
 /// A segment of a message.
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -64,8 +67,34 @@ pub trait SegmentSender: Send + Sync {
     fn fill_segment(&self, buffers: &[(Buffer, usize)], bytes: usize) -> Result<SentSegment>;
 }
 
+/// The copies of buffers in host memory to a segment of `bytes` bytes.
+///
+/// # Errors
+/// A buffer lies outside the segment, or is not ready. `BatchParts::write` waits for the buffers.
+pub fn host_copies(buffers: &[(Buffer, usize)], bytes: usize) -> Result<Vec<HostCopy>> {
+    let copy = |(buffer, offset): &(Buffer, usize)| {
+        let (offset, len) = (*offset, buffer.len().unwrap_or(0));
+        if offset.checked_add(len).is_none_or(|end| end > bytes) {
+            return Err(Error::internal("a buffer lies outside its segment"));
+        }
+        if !buffer.ready().is_done()? {
+            return Err(Error::internal("a buffer is not ready"));
+        }
+        Ok(HostCopy { from: buffer.address() as usize, offset, bytes: len })
+    };
+    buffers.iter().map(copy).collect()
+}
+
 /// Copies each buffer to its offset in `segment`, and waits for the copies.
 pub fn fill(segment: &mut BufferMut, buffers: &[(Buffer, usize)], stream: &Stream) -> Result<()> {
+    if let Some(target) = segment.host_slice_mut() {
+        let (start, bytes) = (NonNull::from(&mut *target).cast(), target.len());
+        let copies = host_copies(buffers, bytes)?;
+        // SAFETY: `buffers` keeps the sources, which `host_copies` checked to be ready. `segment`
+        // is borrowed for writing, and is none of the sources.
+        unsafe { copy_in_threads(start, bytes, &copies) };
+        return Ok(());
+    }
     copy_to_block(segment, buffers, stream)?;
     // The sender waits for the copies. The receiver cannot wait for an event, because an event of a
     // plugin's process might never complete.
