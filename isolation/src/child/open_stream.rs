@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use arrow_schema::SchemaRef;
@@ -28,10 +28,15 @@ const MAX_BYTES_AHEAD: u64 = 4 << 20;
 /// The maximum number of columns of the batches of a response, because a message is charged with
 /// many times its length.
 const MAX_COLUMNS: usize = 1000;
-/// The maximum number of responses that are read ahead, and the number of copied bytes from which
-/// on no other is read.
+/// The maximum number of responses of a stream that are read ahead, and the number of copied bytes
+/// from which on no other is read.
 const MAX_RESPONSES: usize = 2;
 const MAX_BYTES: u64 = 64 << 20;
+/// The number of responses of all streams from which on no other is read, because the host limits
+/// the segments of a process.
+const MAX_RESPONSES_OF_PROCESS: usize = 64;
+/// The number of responses of all streams that are read ahead and not sent.
+static READY: AtomicUsize = AtomicUsize::new(0);
 /// The minimum memory limit of sessions for which batches are read ahead.
 pub const MIN_LIMIT_TO_READ_AHEAD: u64 = 256 << 20;
 
@@ -72,6 +77,7 @@ struct Queue {
     ready: VecDeque<ReadResponse>,
     /// The settings with which the thread reads. `None` if it must not read.
     settings: Option<CallParts>,
+    /// Whether the thread or a request reads.
     is_reading: bool,
     has_thread: bool,
     is_closed: bool,
@@ -81,7 +87,8 @@ impl Queue {
     /// The settings for another response, if the thread may read one.
     fn order(&self) -> Option<CallParts> {
         let copied: u64 = self.ready.iter().map(|(_, outgoing)| outgoing.copied_bytes()).sum();
-        self.settings.filter(|_| self.ready.len() < MAX_RESPONSES && copied < MAX_BYTES)
+        let is_room = self.ready.len() < MAX_RESPONSES && copied < MAX_BYTES;
+        self.settings.filter(|_| is_room && READY.load(Ordering::Relaxed) < MAX_RESPONSES_OF_PROCESS)
     }
 }
 
@@ -139,13 +146,17 @@ impl OpenStream {
         let reads_ahead = self.reads_ahead && queue.n_requests > 1 && parts.byte_budget == 0;
         let response = loop {
             if let Some((response, outgoing)) = queue.ready.pop_front() {
+                READY.fetch_sub(1, Ordering::Relaxed);
                 *to = outgoing;
                 break response;
             }
-            if queue.settings.is_none() && !queue.is_reading {
+            if queue.order().is_none() && !queue.is_reading {
+                // The thread does not read at the same time, because responses have an order.
+                queue.is_reading = true;
                 drop(queue);
                 let response = self.read(parts, reads_ahead, to);
                 queue = lock(&self.queue);
+                queue.is_reading = false;
                 break response;
             }
             queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
@@ -171,7 +182,7 @@ impl OpenStream {
     fn read_ahead(&self) {
         let mut queue = lock(&self.queue);
         while !queue.is_closed {
-            let Some(parts) = queue.order() else {
+            let Some(parts) = queue.order().filter(|_| !queue.is_reading) else {
                 queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
@@ -190,6 +201,7 @@ impl OpenStream {
             queue.is_reading = false;
             queue.settings = queue.settings.filter(|_| has_more(&response));
             queue.ready.push_back((response, to));
+            READY.fetch_add(1, Ordering::Relaxed);
             self.changed.notify_all();
         }
     }
@@ -254,6 +266,7 @@ impl OpenStream {
         let reader = lock(&self.reader).take();
         // The segments of responses that are not sent.
         let ready = std::mem::take(&mut lock(&self.queue).ready);
+        READY.fetch_sub(ready.len(), Ordering::Relaxed);
         for (_, outgoing) in ready {
             self.host.release_segments(outgoing.segments());
         }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use crossdock_plugin_api::{ByteSink, Code, Result};
+use crossdock_plugin_api::{ByteSink, Result};
 
 use crate::child::host_client::HostClient;
 use crate::child::received_segments::{ReceivedSegment, ReceivedSegments, SinkSegment};
@@ -70,22 +70,17 @@ impl SinkBuffer {
     /// Adds at most [`SEGMENT_BYTES`] bytes that are in no segment.
     fn copy(&self, pending: &mut Pending, bytes: &[u8]) -> Result<()> {
         if pending.segment.is_none() {
-            match self.segments.request_for_sink(SEGMENT_BYTES) {
-                Ok(segment) => pending.segment = Some(segment),
-                Err(error) if error.code() == Code::OUT_OF_MEMORY => {
-                    return self.add_long_inline(pending, bytes);
-                }
-                Err(error) => return Err(error),
-            }
+            // Without a segment, for example for lack of memory, the bytes are sent in messages.
+            pending.segment = self.segments.request_for_sink(SEGMENT_BYTES).ok();
         }
         let mut piece = pending.segment.as_mut().and_then(|segment| segment.copy(bytes));
-        if piece.is_none() {
+        if piece.is_none() && pending.segment.is_some() {
             self.send(pending)?;
             piece = pending.segment.as_mut().and_then(|segment| segment.copy(bytes));
         }
         match piece {
             Some(piece) => self.add(pending, piece, bytes.len()),
-            // The host may be reading the pieces of a response, which fill the segment.
+            // There is no segment, or the host is reading the pieces of a response, which fill it.
             None => self.add_long_inline(pending, bytes),
         }
     }

@@ -14,8 +14,8 @@ use crate::wire::host_copies::{HostCopy, copy_in_threads};
 use crate::wire::segments::{SegmentParts, fill};
 
 /// The maximum number of segments that a process has requested and not used. A process uses at most
-/// one segment for each response or callback.
-const MAX_SEGMENTS: usize = 64;
+/// one segment for each response, callback or sink, and few for responses that it has read ahead.
+const MAX_SEGMENTS: usize = 256;
 
 /// The maximum number of bytes of a segment of host memory. Larger arrays are sent in files.
 const MAX_HOST_BYTES: usize = 64 << 20;
@@ -349,7 +349,7 @@ mod tests {
                     segments.request(id, 64).unwrap();
                 }
                 let too_many = segments.request(1000, 64).map(drop).unwrap_err();
-                assert!(too_many.message().contains("at most 64 unused segments"), "{too_many}");
+                assert!(too_many.message().contains("at most 256 unused segments"), "{too_many}");
                 segments.release_all();
                 assert!(segments.request(1000, 64).map(drop).unwrap_err().message().contains("has ended"));
                 assert!(error(0).message().contains("has ended"));
