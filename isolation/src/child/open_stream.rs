@@ -159,6 +159,8 @@ impl OpenStream {
                 queue.is_reading = false;
                 break response;
             }
+            // The thread sleeps if other streams had read too much ahead.
+            self.changed.notify_all();
             queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
         };
         // The thread does not read on after an error before the host has received the error.

@@ -140,7 +140,7 @@ fn named_pipe_passes_a_table_between_two_commands() {
 /// kernel sends SIGBUS.
 #[test]
 fn input_truncated_during_a_read_by_a_plugin_is_an_error() {
-    let out = convert_truncated(20_000);
+    let out = convert_truncated(7_000);
     let line = String::from_utf8(out.stderr).unwrap();
     let expected = "error: an input was truncated while it was being read\n";
     assert_eq!((out.status.code(), line.as_str()), (Some(1), expected));
