@@ -153,8 +153,8 @@ impl Connection<'_> {
         Ok(None)
     }
 
-    /// Creates segments with constant contents. The tests in `host/segments.rs` test segments on
-    /// real devices.
+    /// Creates segments with constant contents. The tests in `host/writable_segments.rs` test
+    /// segments on real devices.
     fn segments(&self, parts: &[SegmentParts]) -> Vec<Buffer> {
         parts.iter().take(4).map(|_| self.harness.segment.clone()).collect()
     }

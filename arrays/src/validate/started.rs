@@ -96,7 +96,7 @@ impl StartedValidation {
         }
         drop(state);
         // The error of a task or of all kernels does not say which batch is wrong.
-        self.batches.get(i).map_or(Ok(()), |batch| validate(batch, Level::Full, &self.stream))
+        validate(self.batches.get(i).ok_or_else(missing)?, Level::Full, &self.stream)
     }
 
     fn are_valid(&self, started: StartedChecks, cells: Vec<usize>) -> Result<()> {
@@ -107,6 +107,10 @@ impl StartedValidation {
     }
 }
 
+fn missing() -> Error {
+    Error::internal("a validation of a batch that does not exist")
+}
+
 /// Columns of a batch.
 struct Piece {
     batch: usize,
@@ -115,7 +119,6 @@ struct Piece {
 
 impl Piece {
     fn validate(self, batches: &[DeviceBatch], stream: &Stream) -> Result<()> {
-        let missing = || Error::internal("a validation of a batch that does not exist");
         validate_columns(batches.get(self.batch).ok_or_else(missing)?, self.columns, stream)
     }
 }

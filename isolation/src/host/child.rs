@@ -58,7 +58,8 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts the process, which then waits for [`Request::Load`].
+    /// Starts the process, which then waits for [`Request::Load`]. `segments` are the segments on
+    /// its device and in host memory, which are the same if it has no device.
     ///
     /// # Errors
     /// The program cannot be started, or its process cannot be moved into the control group.

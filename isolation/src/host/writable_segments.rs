@@ -50,11 +50,6 @@ impl SegmentMemory for WritableMemory {
 
     fn allocate(&self, bytes: usize) -> Result<(Buffer, OwnedFd, u64)> {
         let device = self.device();
-        if device == Device::CPU && bytes > MAX_HOST_BYTES {
-            return Err(Error::invalid_argument(format!(
-                "a segment of {bytes} bytes of host memory was requested, expected at most {MAX_HOST_BYTES}"
-            )));
-        }
         if device == Device::CPU {
             return self.allocate_on_host(bytes);
         }
@@ -88,6 +83,11 @@ impl SegmentMemory for WritableMemory {
 
 impl WritableMemory {
     fn allocate_on_host(&self, bytes: usize) -> Result<(Buffer, OwnedFd, u64)> {
+        if bytes > MAX_HOST_BYTES {
+            return Err(Error::invalid_argument(format!(
+                "a segment of {bytes} bytes of host memory was requested, expected at most {MAX_HOST_BYTES}"
+            )));
+        }
         let reservation = self.account.reserve(bytes)?;
         let out_of_memory = |error| {
             Error::out_of_memory(format!(
