@@ -143,9 +143,7 @@ fn costs_on(bench: &Bench, device: Device) -> Result<()> {
             let options = WriteOptions { to: Some("arrow-ipc-stream".into()), ..WriteOptions::default() };
             let mut writer =
                 session.write(Output::create("/dev/null", session.cancel_flag())?, &schema, &options)?;
-            for batch in &batches {
-                writer.write_borrowed(batch)?;
-            }
+            writer.write_all(&batches, |_| ())?;
             writer.finish()?;
             Ok(())
         })

@@ -187,6 +187,33 @@ impl Writer {
         result
     }
 
+    /// Writes batches with the output's schema, and calls `written` after each. The batches must
+    /// not change meanwhile. A plugin in a process of its own receives several at a time.
+    ///
+    /// # Errors
+    /// The error of a batch, or of one of the last batches before it.
+    pub fn write_all(
+        &mut self,
+        batches: &[DeviceBatch],
+        mut written: impl FnMut(&DeviceBatch),
+    ) -> Result<()> {
+        let Some((last, others)) = batches.split_last() else { return Ok(()) };
+        for batch in others {
+            crossdock_isolation::with_more_to_follow(|| self.write_borrowed(batch))?;
+            written(batch);
+        }
+        self.write_borrowed(last)?;
+        written(last);
+        Ok(())
+    }
+
+    /// Like [`Self::write`], for a batch after which the caller writes another one or finishes the
+    /// output before it returns to the application. A plugin in a process of its own may receive
+    /// the batch later, so its error may be that of a later call.
+    pub(crate) fn write_with_more_to_follow(&mut self, batch: DeviceBatch) -> Result<Vec<Capsule>> {
+        crossdock_isolation::with_more_to_follow(|| self.write(batch))
+    }
+
     /// Like [`Self::write`], without taking ownership of the batch.
     pub fn write_borrowed(&mut self, batch: &DeviceBatch) -> Result<Vec<Capsule>> {
         if !self.format.accepts_device(batch.device().r#type) {

@@ -33,5 +33,6 @@ pub use host::isolated_plugin::IsolatedPlugin;
 pub use host::log::log_plugin_message;
 pub use host::program::{INHERITED_VARIABLES, Program, ProgramCheck, SERVE_ARGUMENT, serve_with};
 pub use host::remote_instance::{KeptProcess, PluginProcess, RemoteInstance};
+pub use host::remote_writer::with_more_to_follow;
 pub use sandbox::environment::{Environment, refuse_if_privileged};
 pub use wire::array_transfer::to_shared_memory;

@@ -151,7 +151,11 @@ impl Conversion {
 
     /// Runs the conversion. After an error or cancellation, no output remains.
     pub fn run(self, input: Input, output: Output) -> Result<Report> {
-        self.run_from(|session, read| Ok(Origin::Reader(Box::new(session.read(input, read)?))), output)
+        // A batch from a pipe is written at once, because the next one may arrive much later.
+        let collects = !matches!(input, Input::Pipe(_));
+        let open =
+            |session: &Session, read: &ReadOptions| Ok(Origin::Reader(Box::new(session.read(input, read)?)));
+        self.run_from(open, output, collects)
     }
 
     /// Converts files of one schema to one output, one after another. The rows and the limit apply
@@ -169,13 +173,15 @@ impl Conversion {
             let scan = session.scan(ScanSource::Files(files), options)?;
             Ok(Origin::Scan(scan.batches()?, scan))
         };
-        self.run_from(open, output)
+        self.run_from(open, output, true)
     }
 
+    /// `collects`: whether a plugin in a process of its own may receive several batches at a time.
     fn run_from(
         self,
         open: impl FnOnce(&Session, &ReadOptions) -> Result<Origin>,
         output: Output,
+        collects: bool,
     ) -> Result<Report> {
         let start = Instant::now();
         let Self { session, mut read, mut write, vias, via: via_options, nulls, keeps_options, .. } = self;
@@ -218,8 +224,10 @@ impl Conversion {
         let mut write_stage = Stage::new("write", writer.plugin().name(), writer.format());
         write_stage.time = opened.elapsed();
 
-        let mut line =
-            Line { read_stage, passes, write_stage, move_stage: Stage::new("move", "host", "cpu"), writer };
+        let limit_bytes = session.host().backend().limit_bytes();
+        let collects = collects && limit_bytes.is_none_or(|bytes| bytes >= MIN_LIMIT_TO_COLLECT);
+        let move_stage = Stage::new("move", "host", "cpu");
+        let mut line = Line { read_stage, passes, write_stage, move_stage, writer, collects };
         let arrive_stage = line.push_all(&session, &mut reader)?;
         line.read_stage.copied = reader.plugin().account().usage().copied;
         drop(reader);
@@ -309,7 +317,12 @@ struct Line {
     move_stage: Stage,
     write_stage: Stage,
     writer: Writer,
+    /// Whether a plugin in a process of its own may receive several batches at a time.
+    collects: bool,
 }
+
+/// The minimum memory limit in bytes for which batches are collected.
+const MIN_LIMIT_TO_COLLECT: usize = 256 << 20;
 
 impl Line {
     /// Passes every batch of the reader to the next stage. Returns the stage that moves batches to
@@ -355,7 +368,11 @@ impl Line {
         }
         self.write_stage.rows += batch.len() as u64;
         self.write_stage.batches += 1;
-        let capsules = self.write_stage.time(|| self.writer.write(batch))?;
+        let Self { writer, collects, .. } = self;
+        let capsules = self.write_stage.time(|| match collects {
+            true => writer.write_with_more_to_follow(batch),
+            false => writer.write(batch),
+        })?;
         // A conversion has no consumer of capsules. If the format returned capsules, they are
         // released here.
         drop(capsules);

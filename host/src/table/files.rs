@@ -83,9 +83,7 @@ impl Table {
     /// Writes to any output in any format.
     pub fn write_to(&self, output: Output, options: &WriteOptions) -> Result<()> {
         let mut writer = self.session.write(output, &self.schema, options)?;
-        for batch in &self.batches {
-            writer.write(batch.clone())?;
-        }
+        writer.write_all(&self.batches, |_| ())?;
         writer.finish().map(|_| ())
     }
 

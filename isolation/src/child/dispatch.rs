@@ -74,8 +74,8 @@ impl Server {
             Request::Begin { instance, call, format, schema, options, sink } => {
                 return self.begin(instance, call, &format, &schema, options, sink);
             }
-            Request::Write { writer, call, batch } => {
-                return self.write(writer, call, batch, attachments, to);
+            Request::Write { writer, call, batches } => {
+                return self.write(writer, call, batches, attachments, to);
             }
             Request::Finish { writer, call } => return self.finish(writer, call, to),
             Request::Check { instance, tree } => {
@@ -239,20 +239,28 @@ impl Server {
         &self,
         writer: u64,
         call: CallParts,
-        batch: BatchParts,
+        batches: Vec<BatchParts>,
         attachments: Attachments,
         to: &mut Outgoing,
     ) -> Result<Response> {
         let writer = self.writers.get(writer)?;
         let mut open = lock_object(&writer);
-        let batch = batch.read(&open.schema, &open.instance.incoming(attachments)?)?;
-        let batch = export_batch(&batch, false, open.instance.streams.for_device(batch.device()))?;
+        let files = open.instance.incoming(attachments)?;
+        let read = |parts: BatchParts| {
+            let batch = parts.read(&open.schema, &files)?;
+            export_batch(&batch, false, open.instance.streams.for_device(batch.device()))
+        };
+        let batches = batches.into_iter().map(read).collect::<Result<Vec<_>>>()?;
+        // The segments are returned when the plugin has released the last batch.
+        drop(files);
         let call = self.begin_call(call, &open.instance);
         let OpenWriter { writer, sink, instance, .. } = &mut *open;
         sink.begin_request();
         let writer = writer.as_mut().ok_or_else(|| Error::invalid_argument("write after finish"))?;
-        let write = || writer.write(&call.settings, instance.plugin.batch_to_plugin(batch));
-        instance.call("writer.write", write)?;
+        for batch in batches {
+            let write = || writer.write(&call.settings, instance.plugin.batch_to_plugin(batch));
+            instance.call("writer.write", write)?;
+        }
         Ok(Response::Written(sink.take(to)))
     }
 

@@ -197,7 +197,7 @@ impl OpenStream {
             queue = lock(&self.queue);
             if queue.is_closed {
                 // `close` may have released the other responses before.
-                self.host.release_segments(to.segments());
+                self.release(to);
                 return;
             }
             queue.is_reading = false;
@@ -256,6 +256,14 @@ impl OpenStream {
         Ok(Response::Batches { batches, are_last, progress: self.progress.take_last() })
     }
 
+    /// Releases the segments of a response that is not sent.
+    fn release(&self, response: Outgoing) {
+        let segments = response.segments().to_vec();
+        // Waits for the copies into the segments, which the host may use at once.
+        drop(response);
+        self.host.release_segments(&segments);
+    }
+
     /// Cancels a read that has begun, and releases the plugin's stream. The thread ends.
     pub fn close(&self) {
         // The thread uses this flag, also for a read that it has not begun.
@@ -269,9 +277,7 @@ impl OpenStream {
         // The segments of responses that are not sent.
         let ready = std::mem::take(&mut lock(&self.queue).ready);
         READY.fetch_sub(ready.len(), Ordering::Relaxed);
-        for (_, outgoing) in ready {
-            self.host.release_segments(outgoing.segments());
-        }
+        ready.into_iter().for_each(|(_, outgoing)| self.release(outgoing));
         // It is dropped after the lock is released, because a drop may take long.
         drop(reader);
     }

@@ -242,7 +242,7 @@ impl ReceivedSegments {
         Ok(SinkSegment { host, id, file, used: 0 })
     }
 
-    fn fill(&self, segment: &Mapped, buffers: &[(Buffer, usize)], bytes: usize) -> Result<()> {
+    fn fill(&self, segment: &Mapped, buffers: &[(Buffer, usize)], bytes: usize) -> Result<Ready> {
         let stream = &self.stream;
         // SAFETY: `request` returned a segment of at least `bytes` bytes, and `owner` keeps the
         // mapping. The host does not access the segment before it receives the message's id.
@@ -271,7 +271,7 @@ impl SegmentSender for ReceivedSegments {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let segment = self.request(id, bytes);
         let filled = segment.and_then(|segment| self.fill(&segment, buffers, bytes));
-        filled.inspect_err(|_| self.host.notify(&Callback::ReleaseSegment(id)))?;
-        Ok(SentSegment { number: id, bytes: bytes as u64, file: None })
+        let filled = filled.inspect_err(|_| self.host.notify(&Callback::ReleaseSegment(id)))?;
+        Ok(SentSegment { number: id, bytes: bytes as u64, file: None, filled })
     }
 }

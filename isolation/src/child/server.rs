@@ -238,13 +238,16 @@ impl Server {
             threads: settings.threads.max(1) as usize,
         };
         let plugin = loaded.create(settings.device, settings, Arc::new(decoder))?;
-        let parts = |formats: &[Format], is_supported: bool| {
-            let parts = || formats.iter().map(|format| FormatParts::new(format, device.is_some())).collect();
-            is_supported.then(parts)
+        let parts = |formats: &[Format], is_supported: bool, on_device: fn(&Format) -> bool| {
+            let parts = |format| FormatParts::new(format, device.is_some() && on_device(format));
+            is_supported.then(|| formats.iter().map(parts).collect())
         };
-        let importer = parts(plugin.importer_formats(), plugin.importer().is_ok());
+        let importer = parts(plugin.importer_formats(), plugin.importer().is_ok(), |_| true);
+        // The bytes of a sink are in host memory. The host copies arrays to host memory faster than
+        // the process, which would have to return its copy through another segment.
+        let on_device = |format: &Format| !format.bytes || !format.accepts_device(Device::CPU.r#type);
         let has_fragments = plugin.importer().is_ok_and(|importer| importer.has_fragments());
-        let exporter = parts(plugin.exporter_formats(), plugin.exporter().is_ok());
+        let exporter = parts(plugin.exporter_formats(), plugin.exporter().is_ok(), on_device);
         let encodings = plugin.encoding().map(|encoding| (plugin.encodings().to_vec(), encoding.decodes()));
         self.instances.insert(
             id,

@@ -18,7 +18,7 @@ const MIN_SEGMENT_BYTES: usize = 4 << 10;
 /// The number of bytes of the segment for bytes that are in no segment of the host.
 const SEGMENT_BYTES: usize = 2 << 20;
 /// The maximum number of pieces of a message.
-const MAX_PIECES: usize = 256;
+const MAX_PIECES: usize = 512;
 /// The maximum number of bytes of the pieces of a message.
 const MAX_PENDING_BYTES: usize = 16 << 20;
 

@@ -138,7 +138,7 @@ impl Child {
         is_running
     }
 
-    fn is_in_forked_process(&self) -> bool {
+    pub fn is_in_forked_process(&self) -> bool {
         self.host_id != std::process::id()
     }
 
@@ -254,9 +254,12 @@ impl Child {
         let timeout = Timeout::Deadlines(self.deadlines);
         let exchange = || self.exchange(request, files.segments(), &files.seal()?, call, timeout);
         // After an error, the process has ended or did not receive the segments.
-        let take_back =
-            |_: &Error| files.segments().iter().for_each(|parts| self.callbacks.return_segment(parts.number));
-        exchange().inspect_err(take_back)
+        exchange().inspect_err(|_| self.take_back(files))
+    }
+
+    /// Takes the segments of a message back that the process does not receive.
+    pub fn take_back(&self, files: &Outgoing) {
+        files.segments().iter().for_each(|parts| self.callbacks.return_segment(parts.number));
     }
 
     fn exchange(

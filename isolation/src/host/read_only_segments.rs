@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crossdock_memory::Buffer;
+use crossdock_memory::{Buffer, Ready};
 use crossdock_memory_backend::Reservation;
 use crossdock_plugin_api::{Device, Error, Result};
 
@@ -52,13 +52,13 @@ impl SegmentMemory for ReadOnlyMemory {
         Arc::strong_count(&block.file) == 1
     }
 
-    fn fill(&self, block: &ReadOnlyBlock, buffers: &[(Buffer, usize)], bytes: usize) -> Result<()> {
+    fn fill(&self, block: &ReadOnlyBlock, buffers: &[(Buffer, usize)], bytes: usize) -> Result<Ready> {
         let bytes = bytes.min(block.file.len());
         let copies = host_copies(buffers, bytes)?;
         // SAFETY: the buffers have these bytes, and `host_copies` checked that they are ready. The
         // file's mapping has `bytes` bytes, and no message uses the block.
         unsafe { copy_in_threads(block.file.start(), bytes, &copies) };
-        Ok(())
+        Ok(Ready::Now)
     }
 }
 

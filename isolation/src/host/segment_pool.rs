@@ -34,9 +34,9 @@ pub trait SegmentMemory: Send + Sync {
     /// Whether this process does not read the block any more.
     fn is_unused(&self, block: &Self::Block) -> bool;
 
-    /// Copies each buffer to its offset in the first `bytes` bytes of a block that no message uses,
-    /// and waits for the copies.
-    fn fill(&self, block: &Self::Block, buffers: &[(Buffer, usize)], bytes: usize) -> Result<()>;
+    /// Copies each buffer to its offset in the first `bytes` bytes of a block that no message uses.
+    /// Returns when the copies are complete.
+    fn fill(&self, block: &Self::Block, buffers: &[(Buffer, usize)], bytes: usize) -> Result<Ready>;
 }
 
 /// The segments of one process.
@@ -194,11 +194,11 @@ impl<M: SegmentMemory> SegmentSender for SegmentPool<M> {
 
     fn fill_segment(&self, buffers: &[(Buffer, usize)], bytes: usize) -> Result<SentSegment> {
         let segment = self.take(bytes)?;
-        self.memory.fill(&segment.block, buffers, bytes)?;
+        let filled = self.memory.fill(&segment.block, buffers, bytes)?;
         let (number, bytes, file) = (segment.number, segment.file_bytes, segment.file.try_clone()?);
         self.with_state(|state| {
             state.sent.insert(number, segment);
-            Ok(SentSegment { number, bytes, file: Some(file) })
+            Ok(SentSegment { number, bytes, file: Some(file), filled })
         })
     }
 }

@@ -71,7 +71,7 @@ impl SegmentMemory for WritableMemory {
         true
     }
 
-    fn fill(&self, block: &Buffer, buffers: &[(Buffer, usize)], bytes: usize) -> Result<()> {
+    fn fill(&self, block: &Buffer, buffers: &[(Buffer, usize)], bytes: usize) -> Result<Ready> {
         let owner = ForeignOwner::new(block.clone());
         let (device, address) = (self.device(), block.address());
         // SAFETY: the block has at least `bytes` bytes, and the owner keeps them. No message uses

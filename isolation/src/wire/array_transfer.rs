@@ -344,7 +344,7 @@ pub(crate) mod tests {
             let mut segment = self.0.memory().alloc(&self.0, bytes)?;
             fill(&mut segment, buffers, &self.0)?;
             self.1.lock().unwrap().push(segment.freeze_now());
-            Ok(SentSegment { number: 0, bytes: bytes as u64, file: None })
+            Ok(SentSegment { number: 0, bytes: bytes as u64, file: None, filled: Ready::Now })
         }
     }
 

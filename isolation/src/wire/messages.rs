@@ -176,7 +176,8 @@ pub enum Request {
     Write {
         writer: u64,
         call: CallParts,
-        batch: BatchParts,
+        /// The batches, in the order in which they are written.
+        batches: Vec<BatchParts>,
     },
     Finish {
         writer: u64,

@@ -13,7 +13,7 @@ use crate::files::mapping::{Mapping, OpenFile};
 use crate::files::seal::seal;
 use crate::wire::channel::MAX_FILES;
 use crate::wire::incoming::{Place, Within};
-use crate::wire::segments::{SegmentParts, SegmentSender};
+use crate::wire::segments::{SegmentCopies, SegmentParts, SegmentSender};
 
 /// The alignment of buffers in files, in bytes. It is the length of a cache line, which Arrow
 /// recommends.
@@ -35,6 +35,7 @@ pub struct Outgoing {
     /// memory.
     segment_sender: Option<Arc<dyn SegmentSender>>,
     segments: Vec<SegmentParts>,
+    copies: SegmentCopies,
     /// Buffers to copy into the next segment, with their offsets in the segment.
     pending: Vec<(Buffer, usize)>,
     pending_bytes: usize,
@@ -163,8 +164,7 @@ impl Outgoing {
     }
 
     /// Adds a buffer on an accepted device. The buffer's offset in the segment is a multiple of
-    /// `alignment` (bytes, a power of two). The buffer must stay valid until
-    /// [`Outgoing::fill_segments`] has copied it.
+    /// `alignment` (bytes, a power of two).
     ///
     /// # Errors
     /// The buffer's length is unknown, or the segment would be longer than the address space.
@@ -184,7 +184,8 @@ impl Outgoing {
         Ok(Place { within, offset: offset as u64, bytes: bytes as u64 })
     }
 
-    /// Copies the buffers that [`Outgoing::place_in_segment`] added into one segment.
+    /// Copies the buffers that [`Outgoing::place_in_segment`] added into one segment. The copies
+    /// may not be complete yet.
     ///
     /// # Errors
     /// Device memory is exhausted, or the device fails.
@@ -194,6 +195,7 @@ impl Outgoing {
             return Ok(());
         };
         let sent = sender.fill_segment(&pending, bytes)?;
+        self.copies.add(sent.filled);
         let is_read_only = sender.is_read_only();
         let file = sent.file.map(|file| self.push(SentFile::Segment(file))).transpose()?;
         self.segments.push(SegmentParts { number: sent.number, file, bytes: sent.bytes, is_read_only });
@@ -282,8 +284,10 @@ impl Outgoing {
         Ok(self.files.len() as u32 - 1)
     }
 
-    /// Seals the files that this message has written, and returns all files.
+    /// Waits for the copies into the segments, seals the files that this message has written, and
+    /// returns all files.
     pub fn seal(&self) -> Result<Vec<BorrowedFd<'_>>> {
+        self.copies.wait()?;
         for file in &self.files {
             if let SentFile::Own(file) = file {
                 seal(file).map_err(|error| Error::internal(format!("cannot seal shared memory: {error}")))?;
@@ -292,7 +296,7 @@ impl Outgoing {
         Ok(self.files.iter().map(AsFd::as_fd).collect())
     }
 
-    /// Seals the files that this message has written, and returns duplicates of all files.
+    /// Like [`Self::seal`], but returns duplicates of the files.
     pub fn into_files(self) -> Result<Vec<OwnedFd>> {
         self.seal()?;
         let duplicate = |file: &SentFile| file.as_fd().try_clone_to_owned();

@@ -5,10 +5,10 @@
 //! in both directions, one after the other.
 //!
 //! Device memory cannot be sealed, so both sides copy. The sender copies its buffers into a segment
-//! on the device and waits for the copies. The host copies received buffers out of the segment
-//! before it validates them. Therefore a process can access no other device memory of the host, and
-//! cannot change data that the host has validated. The host never opens a file from a process,
-//! because a process refers to a segment by its id.
+//! on the device and waits for the copies before it sends the message. The host copies received
+//! buffers out of the segment before it validates them. Therefore a process can access no other
+//! device memory of the host, and cannot change data that the host has validated. The host never
+//! opens a file from a process, because a process refers to a segment by its id.
 //!
 //! A process without a device returns small batches of a stream in writable segments of host
 //! memory, in the same way. This takes less time than a new sealed file for each message, whose
@@ -21,7 +21,7 @@ use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 
 use crossdock_arrays::copy_to_block;
-use crossdock_memory::{Buffer, BufferMut, ForeignOwner, Stream};
+use crossdock_memory::{Buffer, BufferMut, ForeignOwner, Ready, Stream};
 use crossdock_memory_backend::Backend;
 use crossdock_plugin_api::{Device, Error, Result};
 use serde::{Deserialize, Serialize};
@@ -50,6 +50,8 @@ pub struct SentSegment {
     pub bytes: u64,
     /// The segment's file. Set in a segment that the host sends.
     pub file: Option<OwnedFd>,
+    /// When the copies into the segment are complete.
+    pub filled: Ready,
 }
 
 /// Copies buffers into segments.
@@ -60,7 +62,8 @@ pub trait SegmentSender: Send + Sync {
     /// Whether only this process can write the segments.
     fn is_read_only(&self) -> bool;
 
-    /// Copies each buffer to its offset in a segment of `bytes` bytes, and waits for the copies.
+    /// Copies each buffer to its offset in a segment of `bytes` bytes. The copies may not be
+    /// complete yet.
     ///
     /// # Errors
     /// Device memory is exhausted, or the device fails.
@@ -85,20 +88,48 @@ pub fn host_copies(buffers: &[(Buffer, usize)], bytes: usize) -> Result<Vec<Host
     buffers.iter().map(copy).collect()
 }
 
-/// Copies each buffer to its offset in `segment`, and waits for the copies.
-pub fn fill(segment: &mut BufferMut, buffers: &[(Buffer, usize)], stream: &Stream) -> Result<()> {
+/// Copies each buffer to its offset in `segment`. Returns when the copies are complete.
+pub fn fill(segment: &mut BufferMut, buffers: &[(Buffer, usize)], stream: &Stream) -> Result<Ready> {
     if let Some(target) = segment.host_slice_mut() {
         let (start, bytes) = (NonNull::from(&mut *target).cast(), target.len());
         let copies = host_copies(buffers, bytes)?;
         // SAFETY: `buffers` keeps the sources, which `host_copies` checked to be ready. `segment`
         // is borrowed for writing, and is none of the sources.
         unsafe { copy_in_threads(start, bytes, &copies) };
-        return Ok(());
+        return Ok(Ready::Now);
     }
     copy_to_block(segment, buffers, stream)?;
-    // The sender waits for the copies. The receiver cannot wait for an event, because an event of a
-    // plugin's process might never complete.
-    stream.synchronize()
+    stream.record()
+}
+
+/// The copies into the segments of a message. The sender waits for them before it sends the
+/// message. The receiver cannot wait for an event, because an event of a plugin's process might
+/// never complete. Dropping this value waits too, so that a segment has no other use before.
+#[derive(Default)]
+pub struct SegmentCopies(Vec<Ready>);
+
+impl SegmentCopies {
+    pub fn add(&mut self, filled: Ready) {
+        self.0.push(filled);
+    }
+
+    /// Waits until all copies are complete.
+    ///
+    /// # Errors
+    /// The device fails.
+    pub fn wait(&self) -> Result<()> {
+        self.0.iter().try_for_each(|filled| match filled {
+            Ready::After(event) => event.synchronize(),
+            Ready::Now | Ready::AfterForeign(_) => Ok(()),
+        })
+    }
+}
+
+impl Drop for SegmentCopies {
+    fn drop(&mut self) {
+        // After an error of the device, nothing uses the segments.
+        let _ = self.wait();
+    }
 }
 
 /// Maps a segment that the host sent. Returns the owner and the address of the mapping.

@@ -197,13 +197,12 @@ fn write_to(
         let total = table.bytes();
         let mut done = 0;
         let mut writer = session.write(open(&flag)?, table.schema(), options)?;
-        for batch in table.batches() {
-            writer.write(batch.clone())?;
+        writer.write_all(table.batches(), |batch| {
             done += batch.buffer_bytes();
             if let Some(listener) = &listener {
                 listener(done, total);
             }
-        }
+        })?;
         writer.finish().map(drop)
     };
     let result = match may_block || table.bytes() >= MIN_INTERRUPTIBLE_BYTES {

@@ -125,16 +125,16 @@ impl Source {
         }
     }
 
-    /// Passes each batch to `write`.
+    /// Passes the batches to `write`.
     fn for_each(
         &mut self,
         shared: &Shared,
         flag: &CancelFlag,
-        mut write: impl FnMut(DeviceBatch) -> crossdock::Result<()>,
+        mut write: impl FnMut(&[DeviceBatch]) -> crossdock::Result<()>,
     ) -> crossdock::Result<()> {
         match self {
-            Self::Table(table) => table.batches().iter().cloned().try_for_each(write),
-            Self::Scan(batches, _) => batches.try_for_each(|batch| write(batch?)),
+            Self::Table(table) => write(table.batches()),
+            Self::Scan(batches, _) => batches.try_for_each(|batch| write(&[batch?])),
             Self::Stream(arrays, field) => {
                 let session = shared.session.with_cancel_flag(flag.clone());
                 let failed =
@@ -142,7 +142,7 @@ impl Source {
                 while let Some(array) = arrays.next().map_err(failed)? {
                     let mut one = VecDeque::from([array]);
                     let table = HostTable::from_device_arrays(&session, field.clone(), &mut one)?;
-                    table.batches().iter().cloned().try_for_each(&mut write)?;
+                    write(table.batches())?;
                 }
                 Ok(())
             }
@@ -157,7 +157,8 @@ impl WriterState {
             let Some(writer) = writer.as_mut() else {
                 return Err(crossdock::Error::Usage("the writer is closed: open another one".into()));
             };
-            let result = source.for_each(&self.shared, &self.flag, |batch| writer.write(batch).map(drop));
+            let result =
+                source.for_each(&self.shared, &self.flag, |batches| writer.write_all(batches, |_| ()));
             if let (Source::Scan(_, flag), Err(_)) = (&*source, &result) {
                 flag.cancel();
             }

@@ -1,18 +1,16 @@
 //! Tests that isolated plugins have the same results as plugins in the host's process.
 
-use std::io::Write;
 use std::ops::Range;
-use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{DataType, Field, Schema};
 use crossdock::api::{
-    Call, CancelFlag, Device, EncodedArray, EncodedNode, Encoding, LogicalType, NodeParts, Options, Owned,
-    Plugin, PluginDescription, Result, Validate, abi, entry,
+    Call, CancelFlag, Device, EncodedArray, EncodedNode, Encoding, LogicalType, NodeParts, Owned, Plugin,
+    PluginDescription, Result, Validate, abi, entry,
 };
 use crossdock::discovery::Search;
 use crossdock::isolation::Isolation;
@@ -25,20 +23,20 @@ use crossdock_arrays::{
     format_batch,
 };
 use crossdock_memory::{Buffer, Memory};
-use crossdock_tests::{built, built_file, command, crossdock, csv_plugin, sample, sample_tree, scaled_tree};
+use crossdock_tests::{built, built_file, crossdock, csv_plugin, sample, sample_tree, scaled_tree};
 
-fn sessions() -> (Host, Session, Session) {
+pub fn sessions() -> (Host, Session, Session) {
     let host = crate::host(&built(), crate::marked("same")).build().unwrap();
     let direct = Host::builder().plugins(built()).build().unwrap().session().open().unwrap();
     let isolated = host.session().open().unwrap();
     (host, direct, isolated)
 }
 
-fn read(session: &Session, input: Input) -> Vec<DeviceBatch> {
+pub fn read(session: &Session, input: Input) -> Vec<DeviceBatch> {
     session.read(input, &ReadOptions::default()).unwrap().map(Result::unwrap).collect()
 }
 
-fn assert_same(left: &[DeviceBatch], right: &[DeviceBatch], session: &Session) {
+pub fn assert_same(left: &[DeviceBatch], right: &[DeviceBatch], session: &Session) {
     assert_eq!(left.len(), right.len());
     for (left, right) in left.iter().zip(right) {
         assert_eq!((left.schema(), left.metadata()), (right.schema(), right.metadata()));
@@ -214,107 +212,6 @@ fn isolated_plugin_returns_all_batches_before_an_error() {
 }
 
 #[test]
-fn isolated_plugin_writes_the_same_files() {
-    if crate::skips("isolated_plugin_writes_the_same_files") {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
-    for compression in ["none", "lz4", "zstd"] {
-        let (direct, isolated) = (path("direct.arrows"), path("isolated.arrows"));
-        let sample = sample().to_str().unwrap().to_string();
-        let convert = |isolate: &[&str], to: &str| {
-            let arguments = ["convert", "--quiet", "--compression", compression, &sample, to];
-            let out = crossdock(&[&arguments[..], isolate].concat());
-            assert!(out.status.success(), "{out:?}");
-        };
-        convert(&[], &direct);
-        convert(&["--isolate"], &isolated);
-        assert!(std::fs::read(&direct).unwrap() == std::fs::read(&isolated).unwrap(), "{compression}");
-    }
-}
-
-#[test]
-fn isolated_plugin_writes_the_same_bytes_from_memory_of_the_host() {
-    if crate::skips("isolated_plugin_writes_the_same_bytes_from_memory_of_the_host") {
-        return;
-    }
-    const ROWS: usize = 300_000;
-    let (_host, direct, isolated) = sessions();
-    let numbers = |seed: i64| -> ArrayRef {
-        Arc::new((0..ROWS as i64).map(|i| (i % 7 != seed).then_some(i * seed)).collect::<Int64Array>())
-    };
-    let texts: ArrayRef = Arc::new((0..ROWS).map(|i| Some("ab".repeat(i % 9))).collect::<StringArray>());
-    // Buffers of many sizes, of which some are too short to be written from shared memory.
-    let lengths = [ROWS, 10, 5_000, 0, ROWS, 40_000];
-    let batches = lengths.into_iter().zip(1..).map(|(rows, seed)| {
-        let columns = [("a", numbers(seed)), ("b", texts.clone()), ("c", numbers(seed + 1))];
-        RecordBatch::try_from_iter_with_nullable(columns.map(|(name, array)| (name, array, true)))
-            .unwrap()
-            .slice(0, rows)
-    });
-    let mut bytes = Vec::new();
-    let mut file = StreamWriter::try_new(&mut bytes, &batches.clone().next().unwrap().schema()).unwrap();
-    batches.for_each(|batch| file.write(&batch).unwrap());
-    file.finish().unwrap();
-    let batches = read(&direct, Input::bytes(bytes));
-    for (format, compression) in
-        [("arrow-ipc-stream", "none"), ("arrow-ipc-file", "none"), ("arrow-ipc-file", "lz4")]
-    {
-        let written = |session: &Session| {
-            let (to, options) = (Some(format.into()), Options::new().with("compression", compression));
-            let sink = VecSink::new();
-            let output = Output::Memory(sink.clone());
-            let mut writer =
-                session.write(output, batches[0].schema(), &WriteOptions { to, options }).unwrap();
-            for batch in &batches {
-                writer.write(batch.clone()).unwrap();
-            }
-            writer.finish().unwrap();
-            sink.take()
-        };
-        let (expected, actual) = (written(&direct), written(&isolated));
-        assert!(expected.len() > 1_000_000 && expected == actual, "{format} {compression}");
-    }
-}
-
-#[test]
-fn number_of_open_files_is_bounded_for_long_tables() {
-    if crate::skips("number_of_open_files_is_bounded_for_long_tables") {
-        return;
-    }
-    const BATCHES: usize = 800;
-    let (_host, direct, isolated) = sessions();
-    let batch = read(&direct, Input::open(sample(), direct.cancel_flag()).unwrap()).remove(0);
-    let batch = batch.slice(0, batch.len().min(100)).unwrap();
-    // The isolated process decompresses the batches, so each batch has its own memory file.
-    let options = WriteOptions {
-        to: Some("arrow-ipc-stream".into()),
-        options: Options::new().with("compression", "lz4"),
-    };
-    let sink = VecSink::new();
-    let mut writer = direct.write(Output::Memory(sink.clone()), batch.schema(), &options).unwrap();
-    for _ in 0..BATCHES {
-        writer.write(batch.clone()).unwrap();
-    }
-    writer.finish().unwrap();
-    let batches = read(&isolated, Input::bytes(sink.take()));
-    // Counts only memory files of batches, because other tests in this process have files of other
-    // kinds open.
-    let open = crate::open_files("/memfd:crossdock-arrays");
-    assert_eq!(batches.len(), BATCHES);
-    assert!((1..BATCHES).contains(&open), "{open} open files of {BATCHES} batches");
-    // Batches can be passed to other processes even if their files are closed.
-    let sink = VecSink::new();
-    let mut writer = isolated.write(Output::Memory(sink.clone()), batch.schema(), &options).unwrap();
-    for batch in &batches {
-        writer.write(batch.clone()).unwrap();
-    }
-    writer.finish().unwrap();
-    assert_same(&read(&direct, Input::bytes(sink.take())), &batches, &direct);
-}
-
-#[test]
 fn isolated_plugin_decodes_after_its_previous_process_ended() {
     if crate::skips("isolated_plugin_decodes_after_its_previous_process_ended") {
         return;
@@ -325,27 +222,6 @@ fn isolated_plugin_decodes_after_its_previous_process_ended() {
     let before = decode();
     crate::end_processes("decodes");
     assert_same(&[before], &[decode()], &session);
-}
-
-#[test]
-fn isolated_plugin_reads_and_writes_pipes() {
-    if crate::skips("isolated_plugin_reads_and_writes_pipes") {
-        return;
-    }
-    let bytes = std::fs::read(sample()).unwrap();
-    let mut child = command(&["convert", "--quiet", "--isolate", "-", "-", "--to", "arrow-ipc-file"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut pipe = child.stdin.take().unwrap();
-    let sent = bytes.clone();
-    let writer = std::thread::spawn(move || pipe.write_all(&sent));
-    let out = child.wait_with_output().unwrap();
-    writer.join().unwrap().unwrap();
-    assert!(out.status.success());
-    let (_, direct, _) = sessions();
-    assert_same(&read(&direct, Input::bytes(bytes)), &read(&direct, Input::bytes(out.stdout)), &direct);
 }
 
 #[test]

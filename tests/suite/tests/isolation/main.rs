@@ -14,6 +14,7 @@ mod leak;
 mod other_programs;
 mod sources;
 mod tracing;
+mod writing;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,16 +1,14 @@
-//! Streams and writers whose plugin runs in another process.
+//! Sources of the host and streams of a plugin in another process.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
-use crossdock_arrays::{
-    DeviceBatch, Level, StartedValidation, export_batch, export_schema, import_batch, validate,
-};
+use crossdock_arrays::{DeviceBatch, Level, StartedValidation, export_batch, export_schema, validate};
 use crossdock_memory_backend::Reservation;
 use crossdock_parts::read_schema;
 use crossdock_plugin_api::{
-    BatchStream, BatchWriter, Call, Capsule, Code, Device, Honoured, Map, Options, Owned, Result, Source, abi,
+    BatchStream, Call, Code, Device, Honoured, Map, Options, Owned, Result, Source, abi,
 };
 
 use crate::host::child::Child;
@@ -200,52 +198,5 @@ impl BatchStream for RemoteStream {
 impl Drop for RemoteStream {
     fn drop(&mut self) {
         self.connection.child.release(&Request::CloseStream(self.id));
-    }
-}
-
-/// A writer of batches in the plugin's process.
-pub struct RemoteWriter {
-    connection: Connection,
-    id: u64,
-    schema: SchemaRef,
-    sink: u64,
-    _reuse: SegmentReuses,
-}
-
-impl RemoteWriter {
-    pub fn new(connection: Connection, id: u64, schema: &[u8], sink: u64) -> Result<Self> {
-        let (_, schema) = read_schema(schema)?;
-        Ok(Self { _reuse: connection.reuse_segments(), connection, id, schema, sink })
-    }
-}
-
-impl BatchWriter for RemoteWriter {
-    fn write(&mut self, call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<Vec<Capsule>> {
-        let batch = import_batch(batch, &self.schema, &self.connection.memory)?;
-        let mut files = if batch.device() == Device::CPU {
-            self.connection.child.callbacks.outgoing_for_sink()
-        } else {
-            self.connection.child.outgoing()
-        };
-        let batch = BatchParts::write(batch, &self.connection.streams, &mut files)?;
-        let parts = self.connection.child.call_parts(call);
-        let request = Request::Write { writer: self.id, call: parts, batch };
-        self.connection.child.request_to_write(request, &files, (call, parts), self.sink)?;
-        Ok(Vec::new())
-    }
-
-    fn finish(&mut self, call: &Call<'_>) -> Result<Vec<Capsule>> {
-        let parts = self.connection.child.call_parts(call);
-        let request = Request::Finish { writer: self.id, call: parts };
-        let files = Outgoing::default();
-        self.connection.child.request_to_write(request, &files, (call, parts), self.sink)?;
-        Ok(Vec::new())
-    }
-}
-
-impl Drop for RemoteWriter {
-    fn drop(&mut self) {
-        self.connection.child.release(&Request::CloseWriter(self.id));
-        self.connection.child.callbacks.remove_sink(self.sink);
     }
 }
