@@ -36,6 +36,9 @@ pub fn with_more_to_follow<T>(write: impl FnOnce() -> T) -> T {
 const MAX_COLLECTED: usize = 16;
 /// The maximum number of bytes of the batches of such a message, unless it has only one batch.
 const MAX_COLLECTED_BYTES: u64 = 4 << 20;
+/// The maximum number of bytes of a message that a thread sends. Up to three of these messages
+/// exist at the same time.
+const MAX_QUEUED_BYTES: u64 = 32 << 20;
 
 /// A writer of batches in the plugin's process.
 pub struct RemoteWriter {
@@ -62,13 +65,20 @@ impl RemoteWriter {
     /// more batches follow, a thread does this.
     fn send_collected(&mut self, call: &Call<'_>) -> Result<()> {
         let batches = std::mem::take(&mut self.collected);
-        self.collected_bytes = 0;
+        let bytes = std::mem::take(&mut self.collected_bytes);
+        // A fork has no such thread, and its requests fail.
+        let uses_thread =
+            MORE_FOLLOW.get() && bytes <= MAX_QUEUED_BYTES && !self.connection.child.is_in_forked_process();
+        if uses_thread && let Ok(message) = self.message(&batches) {
+            return self.send(call, message, true);
+        }
+        // The batches may need too many files or too much memory together, or with earlier ones.
+        self.wait(call)?;
         match self.message(&batches) {
-            Ok(message) => self.send(call, message),
-            // Together, they need too many files or too much memory.
+            Ok(message) => self.send(call, message, false),
             Err(_) if batches.len() > 1 => batches.chunks(1).try_for_each(|batch| {
                 let message = self.message(batch)?;
-                self.send(call, message)
+                self.send(call, message, false)
             }),
             Err(error) => Err(error),
         }
@@ -85,18 +95,23 @@ impl RemoteWriter {
         Ok((batches, files))
     }
 
-    fn send(&mut self, call: &Call<'_>, (batches, files): (Vec<BatchParts>, Outgoing)) -> Result<()> {
-        let child = &self.connection.child;
-        // A fork has no such thread, and its requests fail.
-        let uses_thread = MORE_FOLLOW.get() && !child.is_in_forked_process();
+    fn send(
+        &mut self,
+        call: &Call<'_>,
+        (batches, files): (Vec<BatchParts>, Outgoing),
+        uses_thread: bool,
+    ) -> Result<()> {
+        if batches.is_empty() {
+            return Ok(());
+        }
         if uses_thread && self.queue.is_none() {
             // Without a thread, this one sends the message.
             self.queue = WriteQueue::start().ok();
         }
-        let (child, writer, sink) = (child.clone(), self.id, self.sink);
+        let (child, writer, sink) = (self.connection.child.clone(), self.id, self.sink);
         // Without a call, the message is not sent.
         let send = move |call: Option<&Call<'_>>| {
-            let Some(call) = call.filter(|_| !batches.is_empty()) else {
+            let Some(call) = call else {
                 child.take_back(&files);
                 return Ok(());
             };
@@ -112,10 +127,7 @@ impl RemoteWriter {
                 };
                 queue.push(Box::new(send), call)
             }
-            _ => match self.wait(call) {
-                Ok(()) => send(Some(call)),
-                Err(error) => send(None).and(Err(error)),
-            },
+            _ => send(Some(call)),
         }
     }
 

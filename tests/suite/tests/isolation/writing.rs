@@ -10,11 +10,12 @@ use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::Schema;
 use crossdock::api::{ByteSink, CancelFlag, Error as ApiError, Options, Result as ApiResult};
+use crossdock::memory::Backend;
 use crossdock::sink::{Output, VecSink};
 use crossdock::source::Input;
 use crossdock::{Error, Session, WriteOptions};
 use crossdock_arrays::DeviceBatch;
-use crossdock_tests::{command, crossdock, sample};
+use crossdock_tests::{built, command, crossdock, sample};
 
 use crate::equivalence::{assert_same, read, sessions};
 
@@ -180,6 +181,29 @@ fn batches_whose_files_do_not_fit_in_one_message_are_written() {
     };
     let batches = (0..3).map(batch).collect::<Vec<_>>();
     assert_eq!(written(&direct, &options, &batches, 3), written(&isolated, &options, &batches, 3));
+}
+
+#[test]
+fn batches_are_written_within_a_small_memory_limit() {
+    if crate::skips("batches_are_written_within_a_small_memory_limit") {
+        return;
+    }
+    /// Two messages, with 4 MiB each, fit into the limit.
+    const LIMIT_BYTES: usize = 9 << 20;
+    let (_host, direct, _) = sessions();
+    let limited = crate::host(&built(), crate::marked("limited"));
+    let backend = Backend::builder().limit_bytes(LIMIT_BYTES).build();
+    let limited = limited.backend(backend).build().unwrap();
+    let isolated = limited.session().open().unwrap();
+    let column: ArrayRef = Arc::new(Int64Array::from_iter(0..400_000));
+    let batch = RecordBatch::try_from_iter([("a", column)]).unwrap();
+    let mut bytes = Vec::new();
+    let mut stream = StreamWriter::try_new(&mut bytes, &batch.schema()).unwrap();
+    (0..8).for_each(|_| stream.write(&batch).unwrap());
+    stream.finish().unwrap();
+    let batches = read(&direct, Input::bytes(bytes));
+    let options = WriteOptions { to: Some("arrow-ipc-stream".into()), options: Options::new() };
+    assert!(written(&direct, &options, &batches, 8) == written(&isolated, &options, &batches, 8));
 }
 
 #[test]
