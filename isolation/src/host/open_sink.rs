@@ -1,10 +1,15 @@
 //! A sink that a process writes to.
 
 use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use crossdock_plugin_api::{Error, Result, Sink};
 
 use crate::locks::lock;
+
+/// How long a callback waits for the response with the write before, which was sent before it.
+/// While the host makes that write, the callback waits for the lock, however long the write takes.
+const MAX_WAIT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 
 /// A sink. Some writes arrive in callbacks and others in responses, which different threads handle,
 /// so writes have numbers.
@@ -50,14 +55,14 @@ impl OpenSink {
         let is_early = |state: &State| {
             arrival == Arrival::Callback && state.next.checked_add(1) == Some(number) && !state.has_failed
         };
-        while is_early(&state) {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
+        let waited = self.changed.wait_timeout_while(state, MAX_WAIT, |state| is_early(state));
+        state = waited.unwrap_or_else(PoisonError::into_inner).0;
         let State { sink, next, has_failed } = &mut *state;
         if *has_failed {
             return Err(Error::io(format!("'{}': a write before has failed", sink.name())));
         }
         if *next != number {
+            *has_failed = true;
             return Err(Error::bad_data(format!("write {number} of a sink, expected write {next}")));
         }
         // The plugin cannot add the name, because it receives no error of a write that it made
@@ -126,13 +131,21 @@ mod tests {
 
     #[test]
     fn rejects_unexpected_numbers_and_writes_after_an_error() {
-        let (sink, written) = sink();
-        for (number, arrival) in
-            [(2, Arrival::Callback), (u64::MAX, Arrival::Callback), (1, Arrival::Response)]
-        {
+        // The last callback waits for a response that does not arrive.
+        for (number, arrival) in [
+            (2, Arrival::Callback),
+            (u64::MAX, Arrival::Callback),
+            (1, Arrival::Response),
+            (1, Arrival::Callback),
+        ] {
+            let (sink, written) = sink();
             let error = sink.write(number, arrival, |to| to.write(b"x")).unwrap_err();
             assert!(error.message().contains("expected write 0"), "{error}");
+            let error = sink.write(0, arrival, |to| to.write(b"x")).unwrap_err();
+            assert!(error.message().contains("a write before has failed"), "{error}");
+            assert!(written.lock().unwrap().is_empty());
         }
+        let (sink, written) = sink();
         let error = sink.write(0, Arrival::Response, |to| to.write(b"full")).unwrap_err();
         assert_eq!(error.message(), "'memory': no space left");
         let error = sink.write(1, Arrival::Response, |to| to.write(b"y")).unwrap_err();
