@@ -342,9 +342,9 @@ pub(crate) mod tests {
 
         fn fill_segment(&self, buffers: &[(Buffer, usize)], bytes: usize) -> Result<SentSegment> {
             let mut segment = self.0.memory().alloc(&self.0, bytes)?;
-            fill(&mut segment, buffers, &self.0)?;
+            let filled = fill(&mut segment, buffers, &self.0)?;
             self.1.lock().unwrap().push(segment.freeze_now());
-            Ok(SentSegment { number: 0, bytes: bytes as u64, file: None, filled: Ready::Now })
+            Ok(SentSegment { number: 0, bytes: bytes as u64, file: None, filled })
         }
     }
 
