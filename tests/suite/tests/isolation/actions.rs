@@ -286,13 +286,9 @@ fn arrays_from_an_isolated_process_are_validated() {
 
 #[test]
 fn process_memory_is_limited_by_the_budget_of_the_host() {
-    if skips("process_memory_is_limited_by_the_budget_of_the_host") {
+    let test = "process_memory_is_limited_by_the_budget_of_the_host";
+    if skips(test) || crate::skips_memory_limit(test) {
         return;
-    }
-    if std::env::var_os("CROSSDOCK_TEST_C_FLAGS").is_some() {
-        return eprintln!(
-            "skipped: process_memory_is_limited_by_the_budget_of_the_host: a sanitizer needs more memory"
-        );
     }
     let folder = tempfile::tempdir().unwrap();
     let plugin = hostile(folder.path());

@@ -56,6 +56,15 @@ fn skips(test: &str) -> bool {
     }
 }
 
+/// Whether `test`, which has a small memory limit, must be skipped. Reports the reason.
+fn skips_memory_limit(test: &str) -> bool {
+    let is_sanitized = std::env::var_os("CROSSDOCK_TEST_C_FLAGS").is_some();
+    if is_sanitized {
+        skip(test, "a sanitizer needs more memory");
+    }
+    is_sanitized
+}
+
 /// Reports a skipped test on stderr, which the harness does not capture here.
 fn skip(test: &str, why: &str) {
     std::io::stderr().write_all(format!("skipped: {test}: {why}\n").as_bytes()).unwrap();

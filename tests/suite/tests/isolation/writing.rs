@@ -185,7 +185,8 @@ fn batches_whose_files_do_not_fit_in_one_message_are_written() {
 
 #[test]
 fn batches_are_written_within_a_small_memory_limit() {
-    if crate::skips("batches_are_written_within_a_small_memory_limit") {
+    let test = "batches_are_written_within_a_small_memory_limit";
+    if crate::skips(test) || crate::skips_memory_limit(test) {
         return;
     }
     /// Two messages, with 4 MiB each, fit into the limit.
