@@ -2,7 +2,8 @@
 
     PYTHONPATH=$(cargo xtask python --release) python benches/engines.py FLIGHTS.arrow
 
-Ray and Dask are left out if they are not installed. Each figure is a median; the two libraries run in turn."""
+Ray and Dask are left out if they are not installed. Each figure is a median; the two libraries run in turn. With the option
+--cuda, measures only Dask workers on GPUs that communicate by UCX, next to an array of cupy with as many bytes."""
 
 import os
 import pickle
@@ -118,8 +119,62 @@ def with_dask(path):
         row(f"Dask, from worker to worker, {name}, CPU of both", *(statistics.median(cost) for cost in costs))
 
 
+def table_of_worker(path):
+    """The flights 20 times, 424 MB in one batch on the worker's GPU."""
+    whole = pa.concat_tables([pa.ipc.open_file(path).read_all()] * 20).combine_chunks()
+    return cd.Session("cuda:0").from_arrow(whole)
+
+
+def array_of_worker(table):
+    import cupy
+
+    return cupy.zeros(table.nbytes, "u1")
+
+
+def copy_of(thing):
+    """The same memory as another object, which Dask has not sent yet."""
+    return thing[:]
+
+
+def with_dask_on_gpus(path):
+    from distributed import Client, Nanny, Scheduler, SpecCluster, wait
+
+    from crossdock.cuda import get_num_devices
+
+    ucx = {"protocol": "ucx", "host": "127.0.0.1", "dashboard": False}
+    scheduler = {"cls": Scheduler, "options": {**ucx, "port": 0}}
+
+    def worker(gpu):
+        options = {"nthreads": 1, "preload": ["crossdock.dask"], "env": {"CUDA_VISIBLE_DEVICES": str(gpu)}}
+        return {"cls": Nanny, "options": {**ucx, **options}}
+
+    for gpu in range(min(get_num_devices(), 2)):
+        workers = {0: worker(0), 1: worker(gpu)}
+        with SpecCluster(workers=workers, scheduler=scheduler) as cluster, Client(cluster) as client:
+            client.wait_for_workers(2)
+            first, second = list(client.scheduler_info(n_workers=-1)["workers"])
+            table = client.submit(table_of_worker, path, workers=[first])
+            things = [table, client.submit(array_of_worker, table, workers=[first])]
+            n_bytes = client.submit(lambda table: table.nbytes, table, workers=[first]).result()
+            times = [[], []]
+            for _ in range(ENGINE_RUNS + 1):
+                for thing, of_thing in zip(things, times, strict=True):
+                    sent = client.submit(copy_of, thing, workers=[first], pure=False)
+                    wait(sent)
+                    begin = time.perf_counter_ns()
+                    client.submit(len, sent, workers=[second], pure=False).result()
+                    of_thing.append((time.perf_counter_ns() - begin) / 1000)
+                    del sent
+            name = f"Dask with UCX, {n_bytes / 1e6:.0f} MB, from cuda:0 to cuda:{gpu}, first"
+            row(name, *(of_thing[0] for of_thing in times))
+            row(name.removesuffix(", first"), *(statistics.median(of_thing[1:]) for of_thing in times))
+
+
 def main():
-    (path,) = sys.argv[1:]
+    *options, path = sys.argv[1:]
+    if options == ["--cuda"]:
+        print("| | crossdock | cupy, bytes only | ratio |\n|---|---|---|---|")
+        return with_dask_on_gpus(path)
     print(f"{os.cpu_count()} cores, crossdock {cd.__version__}, pyarrow {pa.__version__}")
     print("| | crossdock | pyarrow | ratio |\n|---|---|---|---|")
     pickles(path)

@@ -3,7 +3,7 @@
 use crossdock_arrays::DeviceBatch;
 use crossdock_kernels::Jobs;
 use crossdock_memory::{ALIGNMENT, Buffer, BufferMut, ForeignOwner, Ready, Stream};
-use crossdock_memory_backend::{Offer, OfferAddress};
+use crossdock_memory_backend::{Account, Offer, OfferAddress};
 use crossdock_parts::{
     BatchParts, Content, Header, Place, SharedObject, TableParts, buffers, has_other_rows,
 };
@@ -96,7 +96,8 @@ impl Table {
             }
             // The driver and the system decide whether memory can be exported.
             let backend = self.session().host().backend();
-            backend.export_file(segment(self.session(), device, 1)?.address())?;
+            let memory = allocate(Account::allocate_shared, self.session(), device, 1)?;
+            backend.export_file(memory.address())?;
             backend.cuda_uuid(device).map(drop)
         };
         match check() {
@@ -110,7 +111,8 @@ impl Table {
     }
 
     /// Takes the table, which is on a CUDA device, apart in memory of this device. The buffers are
-    /// copied into one buffer, for libraries that send device memory.
+    /// copied into one buffer, for libraries that send device memory. The buffer can be shared by
+    /// CUDA IPC, which UCX uses between processes of one host.
     ///
     /// # Errors
     /// The errors of [`Table::share`].
@@ -128,8 +130,9 @@ impl Table {
     }
 
     fn device_parts(&self, content: impl FnOnce(TableParts) -> Content) -> ApiResult<DeviceParts> {
-        let device = self.device_of_batches();
-        let (buffer, parts) = self.pack(|stream, bytes| stream.memory().alloc(stream, bytes))?;
+        let (session, device) = (self.session(), self.device_of_batches());
+        let (buffer, parts) =
+            self.pack(|bytes| allocate(Account::allocate_shareable, session, device, bytes))?;
         let bytes = buffer.len().unwrap_or(0) as u64;
         let header = Header { content: content(parts), device: device.into(), buffers: vec![bytes] };
         Ok(DeviceParts { header: header.write()?, buffer })
@@ -138,7 +141,8 @@ impl Table {
     fn share_as(&self, content: impl FnOnce(TableParts) -> Content, once: bool) -> ApiResult<SharedTable> {
         let (session, device) = (self.session(), self.device_of_batches());
         let backend = session.host().backend();
-        let (memory, parts) = self.pack(|_, bytes| segment(session, device, bytes))?;
+        let (memory, parts) =
+            self.pack(|bytes| allocate(Account::allocate_shared, session, device, bytes))?;
         // The export takes as long as the copy of a gigabyte, and runs at the same time.
         let (file, bytes) = backend.export_file(memory.address())?;
         let header = Header { content: content(parts), device: device.into(), buffers: vec![bytes] };
@@ -156,10 +160,7 @@ impl Table {
     }
 
     /// Enqueues copies of all buffers into one allocation on their device.
-    fn pack(
-        &self,
-        allocate: impl FnOnce(&Stream, usize) -> ApiResult<BufferMut>,
-    ) -> ApiResult<(Buffer, TableParts)> {
+    fn pack(&self, allocate: impl FnOnce(usize) -> ApiResult<BufferMut>) -> ApiResult<(Buffer, TableParts)> {
         let (session, device) = (self.session(), self.device_of_batches());
         if device.r#type != abi::DEVICE_CUDA {
             return Err(ApiError::unsupported(format!(
@@ -176,7 +177,7 @@ impl Table {
         stream.wait_each(all.iter().map(|buffer| buffer.ready()))?;
         let collected = Collected::on_one_device(all.into_iter().cloned())?;
         let layout = SegmentLayout::new(&collected.buffers)?;
-        let mut memory = allocate(&stream, layout.bytes)?;
+        let mut memory = allocate(layout.bytes)?;
         let ready = layout.copy(&collected.buffers, &mut memory, &stream)?;
         let place = |buffer: &Buffer| Ok(layout.place(collected.place(buffer)?));
         let parts = batches.iter().map(|batch| BatchParts::write(batch, place)).collect::<ApiResult<_>>()?;
@@ -265,8 +266,13 @@ fn own_rows(mut batch: DeviceBatch, device: Device, stream: &Stream) -> ApiResul
 }
 
 /// Allocates memory that other processes can open.
-fn segment(session: &Session, device: Device, bytes: usize) -> ApiResult<BufferMut> {
-    let block = session.account().allocate_shared(device, bytes)?;
+fn allocate(
+    allocate: impl FnOnce(&Account, Device, usize) -> ApiResult<abi::Allocation>,
+    session: &Session,
+    device: Device,
+    bytes: usize,
+) -> ApiResult<BufferMut> {
+    let block = allocate(session.account(), device, bytes)?;
     // SAFETY: the line above allocated `block` on `device` in the host that the memory belongs to,
     // and `block` is moved into the buffer.
     Ok(unsafe { BufferMut::from_block(session.memory(), device, block) })

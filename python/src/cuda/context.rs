@@ -103,7 +103,8 @@ pub fn device_parts<'py>(object: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyB
     };
     let state = Arc::new(DeviceState::new(shared.clone())?);
     state.stream.wait(parts.buffer.ready()).or_raise()?;
-    Ok((PyBytes::new(py, &parts.header), DeviceMemory::new(Allocation::new(state, parts.buffer, false))))
+    // The memory is a copy, which only the caller has.
+    Ok((PyBytes::new(py, &parts.header), DeviceMemory::new(Allocation::new(state, parts.buffer, true))))
 }
 
 /// The state of `crossdock.cuda.Context`.

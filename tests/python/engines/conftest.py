@@ -1,6 +1,7 @@
 """Fixtures of the tests with engines."""
 
 import gc
+import os
 import time
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import crossdock as cd
+import crossdock.cuda
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -47,3 +49,22 @@ def session():
             gc.collect()
             time.sleep(0.01)
         assert session.memory_used() == {}
+
+
+@pytest.fixture(scope="session")
+def has_gpu():
+    try:
+        return crossdock.cuda.get_num_devices() > 0
+    except cd.DeviceError:
+        return False
+
+
+@pytest.fixture
+def cuda_environment(has_gpu):
+    """The environment of programs that use a CUDA device, real or simulated."""
+    if has_gpu:
+        return dict(os.environ)
+    driver = os.environ.get("CROSSDOCK_TEST_SIM_CUDA")
+    if driver is None:
+        pytest.skip("no CUDA device, and CROSSDOCK_TEST_SIM_CUDA does not name the folder of the simulated driver")
+    return {**os.environ, "LD_LIBRARY_PATH": driver, "CROSSDOCK_SIM_CUDA_LEAKS": "ignore"}

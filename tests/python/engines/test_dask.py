@@ -1,4 +1,4 @@
-"""Tables in a local Dask cluster of two workers, which are processes that exchange data by TCP."""
+"""Tables in a local Dask cluster of two workers, which are processes that exchange data by TCP or by UCX."""
 
 import os
 import subprocess
@@ -12,12 +12,12 @@ import crossdock as cd
 import crossdock.dask
 
 
-@pytest.fixture(scope="module")
-def client():
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
+@pytest.fixture(scope="module", params=["tcp", "ucx"])
+def client(request):
+    if request.param == "ucx":
+        pytest.importorskip("distributed_ucxx")
+    settings = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    with LocalCluster(protocol=request.param, host="127.0.0.1", **settings) as cluster, Client(cluster) as client:
         yield client
 
 
@@ -89,11 +89,78 @@ with cd.Session("cuda:0") as session, cd.Session("cpu") as host:
 """
 
 
-def test_tables_on_a_gpu_are_frames_of_device_memory(flights):
-    driver = os.environ.get("CROSSDOCK_TEST_SIM_CUDA")
-    if driver is None:
-        pytest.skip("CROSSDOCK_TEST_SIM_CUDA does not name the folder of the simulated driver")
-    environment = {**os.environ, "LD_LIBRARY_PATH": driver, "CROSSDOCK_SIM_CUDA_LEAKS": "ignore"}
-    program = CUDA.replace("FLIGHTS", repr(flights))
-    out = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+def run(program, flights, environment):
+    command = [sys.executable, "-c", program.replace("FLIGHTS", repr(flights))]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def test_tables_on_a_gpu_are_frames_of_device_memory(flights, cuda_environment):
+    out = run(CUDA, flights, cuda_environment)
     assert (out.returncode, out.stderr) == (0, "")
+
+
+UCX = """
+import os
+
+import crossdock as cd
+import crossdock.dask
+from distributed import Client, LocalCluster
+
+
+def count_frames():
+    # Counts the tables that this process sends as device memory.
+    crossdock.dask.n_sent = 0
+    to_frame = crossdock.dask._to_frame
+
+    def counted(table):
+        result = to_frame(table)
+        crossdock.dask.n_sent += 1
+        return result
+
+    crossdock.dask._to_frame = counted
+    crossdock.dask.register_cuda()
+
+
+def read(path):
+    return cd.Session("cuda:0").read_ipc(path)
+
+
+def describe(thing):
+    return os.getpid(), type(thing).__name__, thing.device, thing.to_pyarrow()
+
+
+def n_sent():
+    return crossdock.dask.n_sent
+
+
+if __name__ == "__main__":
+    settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    with LocalCluster(protocol="ucx", host="127.0.0.1", **settings) as cluster, Client(cluster) as client:
+        client.run(count_frames)
+        count_frames()
+        first, second = client.scheduler_info(n_workers=-1)["workers"]
+        expected = cd.default_session().read_ipc(FLIGHTS).to_pyarrow()
+        whole = client.submit(read, FLIGHTS, workers=[first])
+        things = [
+            (whole, expected),
+            (client.submit(lambda table: table.slice(7, 100), whole, workers=[first]), expected.slice(7, 100)),
+            (client.submit(lambda table: table["carrier"], whole, workers=[first]), expected["carrier"]),
+            (client.submit(lambda table: table.slice(0, 0), whole, workers=[first]), expected.slice(0, 0)),
+        ]
+        for n, (thing, values) in enumerate(things, 1):
+            process, kind, device, received = client.submit(describe, thing, workers=[second]).result()
+            assert process != os.getpid() and device == "cuda:0", (process, device)
+            assert kind == ("Column" if n == 3 else "Table") and received.equals(values)
+            assert client.run(n_sent, workers=[first]) == {first: n}
+        # The client receives the table in device memory, too.
+        assert whole.result().device == "cuda:0" and whole.result().to_pyarrow().equals(expected)
+    print("passed")
+"""
+
+
+def test_ucx_carries_tables_from_gpu_to_gpu(flights, has_gpu):
+    pytest.importorskip("distributed_ucxx")
+    if not has_gpu:
+        pytest.skip("no CUDA device, and UCX does not support the simulated driver")
+    out = run(UCX, flights, os.environ)
+    assert (out.returncode, out.stdout) == (0, "passed\n"), out.stderr

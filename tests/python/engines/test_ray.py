@@ -153,17 +153,9 @@ except Exception as error:
 """
 
 
-def test_actors_pass_tables_through_device_memory():
-    driver = os.environ.get("CROSSDOCK_TEST_SIM_CUDA")
-    if driver is None:
-        pytest.skip("CROSSDOCK_TEST_SIM_CUDA does not name the folder of the simulated driver")
-    environment = {
-        **os.environ,
-        "LD_LIBRARY_PATH": driver,
-        "CROSSDOCK_SIM_CUDA_LEAKS": "ignore",
-        # On a busy machine, the start of an actor takes longer than the default of a minute.
-        "RAY_rdt_fetch_fail_timeout_milliseconds": "600000",
-    }
+def test_actors_pass_tables_through_device_memory(cuda_environment):
+    # On a busy machine, the start of an actor takes longer than the default of a minute.
+    environment = {**cuda_environment, "RAY_rdt_fetch_fail_timeout_milliseconds": "600000"}
     out = subprocess.run([sys.executable, "-c", TRANSPORT], env=environment, capture_output=True, text=True)
     assert (out.returncode, out.stdout) == (0, "True\n"), out.stderr
 

@@ -206,6 +206,17 @@ def test_table_is_rebuilt_from_one_buffer_of_device_memory(cuda, table):
         cd._native.device_parts(host.from_arrow(numbers()))
 
 
+def test_memory_to_send_can_be_shared_by_cuda_ipc(cuda, table):
+    # UCX opens such memory in the other process, and sends other memory through the host.
+    _, memory = cd._native.device_parts(table)
+    buffer = cd.cuda.Buffer._of(memory, cd.cuda.Context(0))
+    try:
+        assert buffer.export_for_ipc().size == memory.size
+    except cd.DeviceError as error:
+        # The driver accepts the memory, but supports no IPC.
+        assert "from cuIpcGetMemHandle" in str(error)
+
+
 def test_table_on_the_host_cannot_be_shared(table):
     with cd.Session("cpu") as session, pytest.raises(cd.UnsupportedError, match="expected a CUDA device"):
         session.from_arrow(numbers()).share()
