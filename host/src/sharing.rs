@@ -265,14 +265,14 @@ fn own_rows(mut batch: DeviceBatch, device: Device, stream: &Stream) -> ApiResul
     if batch.columns().iter().any(has_other_rows) { batch.compact(stream) } else { Ok(batch) }
 }
 
-/// Allocates memory that other processes can open.
+/// Allocates memory that other processes can open, with a method of the session's account.
 fn allocate(
-    allocate: impl FnOnce(&Account, Device, usize) -> ApiResult<abi::Allocation>,
+    method: impl FnOnce(&Account, Device, usize) -> ApiResult<abi::Allocation>,
     session: &Session,
     device: Device,
     bytes: usize,
 ) -> ApiResult<BufferMut> {
-    let block = allocate(session.account(), device, bytes)?;
+    let block = method(session.account(), device, bytes)?;
     // SAFETY: the line above allocated `block` on `device` in the host that the memory belongs to,
     // and `block` is moved into the buffer.
     Ok(unsafe { BufferMut::from_block(session.memory(), device, block) })
