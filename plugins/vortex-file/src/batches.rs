@@ -11,7 +11,7 @@ use crate::layout::Layout;
 /// The minimum number of rows of a batch if the caller has no preference.
 const DEFAULT_ROWS: u64 = 1 << 20;
 /// The maximum number of rows of a batch on a device if the caller has no preference.
-const MAX_DEVICE_ROWS: u64 = 16 << 20;
+const MAX_DEVICE_ROWS: u64 = 32 << 20;
 /// The part of a device's memory that a batch may use. Smaller batches spend more time on calls of
 /// the driver than on decoding: all chunks of a column are decoded at the same time.
 const DEVICE_PARTS: u64 = 32;

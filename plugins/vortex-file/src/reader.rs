@@ -51,9 +51,11 @@ pub struct Reader {
 /// The minimum number of chunks in a piece of a column.
 const PIECE_CHUNKS: usize = 32;
 
-/// How long the decoding of a segment with values of variable length takes compared to other
-/// segments. The host waits several times for lengths.
-const TEXT_COST: usize = 4;
+/// The number of bytes whose copy takes about as long as the calls that decode a segment.
+const SEGMENT_COST: u64 = 1 << 20;
+
+/// The same for a segment with values of variable length. The host waits several times for lengths.
+const TEXT_COST: u64 = 4 * SEGMENT_COST;
 
 /// The number of batches that are loaded and decoded ahead on a device.
 const DEVICE_BATCHES_AHEAD: usize = 2;
@@ -176,12 +178,10 @@ impl Reader {
         let (n_rows, file_bytes) = (footer.root.rows, source.len());
         let layouts = self.columns.iter().map(|column| Ok(footer.column(column.index)?.0));
         let layouts = layouts.collect::<Result<Vec<&Layout>>>()?;
-        let segment_bytes =
-            |index: u32| self.file.segments.get(index as usize).map(|segment| u64::from(segment.bytes));
         let chunks = |layout: &&Layout| {
             let mut bytes = 0u64;
             for_each_needed_segment(layout, None, &(0..n_rows), &mut |index| {
-                bytes = bytes.saturating_add(segment_bytes(index).unwrap_or(0));
+                bytes = bytes.saturating_add(self.segment_bytes(index));
             });
             let n_chunks = batches::boundaries(&[layout]).len() as u64 + 1;
             Chunks { rows: n_rows.div_ceil(n_chunks), bytes }
@@ -204,7 +204,7 @@ impl Reader {
         segments.iter().flatten().for_each(|index| *n_uses.entry(*index).or_default() += 1);
         // The bytes of a segment that several fragments need are divided between them, so that the
         // sum over all fragments is the size of the segments.
-        let bytes = |index: &u32| Some(segment_bytes(*index)? / n_uses.get(index)?);
+        let bytes = |index: &u32| Some(self.segment_bytes(*index) / n_uses.get(index)?);
         let fragment = |(rows, segments): (Range<u64>, &BTreeSet<u32>)| Fragment {
             token: Token { begin: rows.start, end: rows.end, n_rows, file_bytes }.write(),
             n_rows: Some(rows.end - rows.start),
@@ -267,11 +267,11 @@ impl Reader {
                 let mut columns = Vec::with_capacity(self.columns.len());
                 for (i, column) in self.columns.iter().enumerate() {
                     let (_, field) = self.file.footer.column(column.index)?;
-                    let segment_cost = if is_text(field.data_type()) { TEXT_COST } else { 1 };
+                    let segment_cost = if is_text(field.data_type()) { TEXT_COST } else { SEGMENT_COST };
                     let mut cost = 0;
                     let pieces = self.pieces(column, &rows)?.into_iter().map(|rows| {
                         let needed = self.needed_segments(slice::from_ref(column), &rows)?;
-                        cost += needed.len() * segment_cost;
+                        cost += needed.iter().map(|index| segment_cost + self.segment_bytes(*index)).sum::<u64>();
                         let load = self.load_job(needed, uploads);
                         Ok(Piece { column: i, load, decode: self.decode_job(column, rows) })
                     });
@@ -279,8 +279,7 @@ impl Reader {
                     columns.push((cost, pieces));
                 }
                 // The columns that take the longest to decode are loaded first, so that little is
-                // left to do when the last column is loaded. Most of the time is spent on the calls
-                // for each segment.
+                // left to do when the last column is loaded.
                 columns.sort_by_key(|(cost, _)| Reverse(*cost));
                 let pieces = columns.into_iter().flat_map(|(_, pieces)| pieces).collect();
                 let settings = self.settings(call);
@@ -342,6 +341,11 @@ impl Reader {
             Ok(())
         };
         Ok(Work::Loading { task: self.context.tasks.start([job])?, segments })
+    }
+
+    /// The size of a segment in bytes; 0 if there is no such segment.
+    fn segment_bytes(&self, index: u32) -> u64 {
+        self.file.segments.get(index as usize).map_or(0, |segment| u64::from(segment.bytes))
     }
 
     /// The segments that rows of columns need.

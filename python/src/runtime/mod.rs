@@ -9,3 +9,4 @@ pub mod progress;
 pub mod progress_bar;
 pub mod warnings;
 pub mod work;
+pub mod worker;

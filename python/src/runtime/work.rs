@@ -1,6 +1,5 @@
 //! Runs work without the interpreter's lock, and lets Ctrl-C cancel it.
 
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use crossdock::Result;
@@ -10,7 +9,7 @@ use pyo3::prelude::*;
 
 use crate::runtime::errors::{Kind, OrRaise, raise};
 use crate::runtime::process::detach;
-use crate::runtime::warnings;
+use crate::runtime::{warnings, worker};
 
 /// How often a long call checks for signals.
 pub const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
@@ -39,26 +38,20 @@ pub fn interruptible<T: Send>(
     cancel: &CancelFlag,
     work: impl FnOnce() -> Result<T> + Send,
 ) -> PyResult<T> {
-    let (done, finished) = channel::<()>();
     let (raised, result) = detach(py, move || {
         let mut raised = None;
-        let result = std::thread::scope(|scope| {
-            let worker = scope.spawn(move || {
-                // `_done` is dropped when `work` returns or panics. The drop disconnects the
-                // channel.
-                let _done = done;
-                guarded(work)
-            });
-            while let Err(RecvTimeoutError::Timeout) = finished.recv_timeout(SIGNAL_INTERVAL) {
+        let result = worker::run(
+            || guarded(work),
+            SIGNAL_INTERVAL,
+            || {
                 if raised.is_none()
                     && let Err(error) = Python::attach(|py| py.check_signals())
                 {
                     raised = Some(error);
                     cancel.cancel();
                 }
-            }
-            worker.join()
-        });
+            },
+        );
         (raised, result)
     });
     match (raised, result) {

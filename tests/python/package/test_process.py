@@ -194,6 +194,34 @@ assert ends == [0] * 40, ends
     output_of(code)
 
 
+KEPT_THREADS = """
+import io
+from pathlib import Path
+
+def calls():
+    names = [(task / "comm").read_text() for task in Path("/proc/self/task").iterdir()]
+    return names.count("crossdock-call\\n")
+
+ipc = io.BytesIO()
+table.write_ipc(ipc)
+assert [session.read(ipc.getvalue()).num_rows for _ in range(20)] == [3] * 20
+print(calls(), end=" ", flush=True)
+child = os.fork()
+if child == 0:
+    print(calls(), end=" ")
+    session = cd.Session("cpu")
+    assert [session.read(ipc.getvalue()).num_rows for _ in range(20)] == [3] * 20
+    print(calls(), end=" ", flush=True)
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+print(session.read(ipc.getvalue()).num_rows, calls())
+"""
+
+
+def test_calls_that_ctrl_c_cancels_share_a_thread():
+    assert output_of(KEPT_THREADS) == "1 0 1 3 1\n"
+
+
 def test_interpreter_waits_for_pending_releases(cuda):
     # A thread of the host releases the external array after the work, and acquires the
     # interpreter's lock.
