@@ -271,7 +271,8 @@ impl Reader {
                     let mut cost = 0;
                     let pieces = self.pieces(column, &rows)?.into_iter().map(|rows| {
                         let needed = self.needed_segments(slice::from_ref(column), &rows)?;
-                        cost += needed.iter().map(|index| segment_cost + self.segment_bytes(*index)).sum::<u64>();
+                        cost +=
+                            needed.iter().map(|index| segment_cost + self.segment_bytes(*index)).sum::<u64>();
                         let load = self.load_job(needed, uploads);
                         Ok(Piece { column: i, load, decode: self.decode_job(column, rows) })
                     });
