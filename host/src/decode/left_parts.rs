@@ -4,6 +4,7 @@ use crossdock_kernels::{Checks, Halves, LeftParts, Numbers, Patches, Source, Ste
 use crossdock_memory::{ALIGNMENT, Buffer, Stream};
 use crossdock_plugin_api::{Error, Result};
 
+use super::checks::{Check, Expected, PendingChecks};
 use super::pass::{Blocks, Pass, PatchStep, WordSource, values_of};
 
 /// A pass with left parts that replace left parts of the dictionary.
@@ -24,6 +25,7 @@ struct Replaced<'s> {
 pub(super) fn patch_lefts<'s, Passes: Iterator<Item = &'s Pass<'s>>>(
     passes: Passes,
     blocks: &mut Blocks,
+    pending: &PendingChecks<'_>,
     stream: &Stream,
 ) -> Result<()> {
     let (mut replaced, mut positions_bytes, mut words_bytes) = (Vec::new(), 0usize, 0usize);
@@ -75,18 +77,10 @@ pub(super) fn patch_lefts<'s, Passes: Iterator<Item = &'s Pass<'s>>>(
             len,
             width_bytes: pass.words.width_bytes,
         };
-        cells.push((pass, patch, checks.join(halves, LeftParts::Inline, None, &mut words, *words_at)?));
+        let cell = checks.join(halves, LeftParts::Inline, None, &mut words, *words_at)?;
+        cells.push((cell, Check { expected: Expected::LeftPatches, ..patch.check() }));
     }
-    let findings = checks.run(stream)?;
-    for (pass, patch, cell) in cells {
-        if let Some(at) = findings.first_wrong(cell) {
-            let wrong = patch
-                .link
-                .node
-                .wrong(format_args!("the patched left part at position {at} has too many bits"));
-            return pass.chain.in_context(|| Err(patch.link.with_context(wrong)));
-        }
-    }
+    pending.start(checks, cells, stream)?;
     let words = words.freeze(stream)?;
 
     let (mut checks, mut cells) = (Checks::new(), Vec::new());
@@ -94,15 +88,9 @@ pub(super) fn patch_lefts<'s, Passes: Iterator<Item = &'s Pass<'s>>>(
         let Patches { indices, first, .. } = patch.patches;
         let values = Source { buffer: Some(&words), at: *words_at, len: indices.len };
         let patches = Patches { indices, first, values };
-        cells.push((pass, patch, checks.patch(patches, blocks.get(pass)?, pass.words, &[])?));
+        cells.push((checks.patch(patches, blocks.get(pass)?, pass.words, &[])?, patch.check()));
     }
-    let findings = checks.run(stream)?;
-    for (pass, patch, cell) in cells {
-        if let Some(number) = findings.first_wrong(cell) {
-            return pass.chain.in_context(|| Err(patch.error(number)));
-        }
-    }
-    Ok(())
+    pending.start(checks, cells, stream)
 }
 
 fn add_aligned(bytes: usize, len: usize, width_bytes: usize) -> Result<usize> {

@@ -7,6 +7,7 @@
 //! node. On a device, the programs of nodes that do not depend on each other run at the same time,
 //! because the launch of a kernel takes longer than the decoding of a few thousand values.
 
+mod checks;
 mod left_parts;
 mod on_host;
 mod pass;
@@ -35,6 +36,7 @@ use crossdock_plugin_api::{
     Result as ApiResult, Validate, abi,
 };
 
+use checks::PendingChecks;
 pub(crate) use on_host::{HostDecodes, Watch};
 use pass::{Chain, Inputs, Link, with_context};
 pub use plan::NodePlan;
@@ -215,9 +217,35 @@ impl Session {
         self.host_decodes().note(&array, &steps, call.device);
         let schedule = Schedule::new(&array, &steps, call.device, max_bytes)?;
         stage(&mut array, &steps, stream.memory())?;
-        let has_budget = self.host().backend().limit_bytes().is_some();
-        let (temporary, buffers) = (temporary_nodes(&steps), EncodedBuffers::new());
         let mut done: Done = (0..array.n_nodes()).map(|_| None).collect();
+        let checks = PendingChecks::new(&array, &steps);
+        let decoded = self.decode_nodes(call, stream, &array, (&steps, &schedule), &checks, &mut done);
+        // A failed check may be the cause of another error.
+        checks.finish()?;
+        decoded?;
+        let root = done.first_mut().and_then(Option::take);
+        let root = root.ok_or_else(|| ApiError::internal("the root of an encoded array was not decoded"))?;
+        let root = move_to_device(root, call.device, stream)?;
+        // By default, the plugin that decodes a node validates its contents. With full validation,
+        // the host also validates the result.
+        if self.validate_structs() == Validate::Full {
+            validate(&root, Level::Full, stream)?;
+        }
+        Ok(root)
+    }
+
+    /// Decodes the nodes of an array, children before parents. Does not wait for the results of checks.
+    fn decode_nodes<'a>(
+        &self,
+        call: &CallSettings,
+        stream: &Stream,
+        array: &'a EncodedArray,
+        (steps, schedule): (&'a [Step<'a>], &Schedule),
+        checks: &PendingChecks<'a>,
+        done: &mut Done,
+    ) -> ApiResult<()> {
+        let has_budget = self.host().backend().limit_bytes().is_some();
+        let (temporary, buffers) = (temporary_nodes(steps), EncodedBuffers::new());
         for round in schedule.rounds() {
             if call.cancel.is_cancelled() {
                 return Err(ApiError::cancelled("decoding was cancelled"));
@@ -228,8 +256,7 @@ impl Session {
                     Some(Step::NotRead(schema)) => empty_batch(schema)?,
                     Some(Step::Decoded(step)) => match step.by {
                         By::Plugin(_) => {
-                            let batch =
-                                decode_node(call, stream, &array, index, step, has_budget, &mut done)?;
+                            let batch = decode_node(call, stream, array, index, step, has_budget, done)?;
                             needed_rows(batch, step, index == 0, stream)?
                         }
                         By::Program(_) => {
@@ -248,19 +275,11 @@ impl Session {
                 }
             }
             for (device, nodes) in programs {
-                let kept = (temporary.as_slice(), &buffers);
-                run_programs(stream, &array, (device, &nodes), &steps, kept, &mut done)?;
+                let kept = (temporary.as_slice(), &buffers, checks);
+                run_programs(stream, array, (device, &nodes), steps, kept, done)?;
             }
         }
-        let root = done.first_mut().and_then(Option::take);
-        let root = root.ok_or_else(|| ApiError::internal("the root of an encoded array was not decoded"))?;
-        let root = move_to_device(root, call.device, stream)?;
-        // By default, the plugin that decodes a node validates its contents. With full validation,
-        // the host also validates the result.
-        if self.validate_structs() == Validate::Full {
-            validate(&root, Level::Full, stream)?;
-        }
-        Ok(root)
+        Ok(())
     }
 }
 
@@ -374,7 +393,7 @@ fn run_programs(
     array: &EncodedArray,
     (device, nodes): (Device, &[usize]),
     steps: &[Step<'_>],
-    (temporary, buffers): (&[bool], &EncodedBuffers),
+    (temporary, buffers, checks): (&[bool], &EncodedBuffers, &PendingChecks<'_>),
     done: &mut Done,
 ) -> ApiResult<()> {
     let own_stream =
@@ -396,7 +415,7 @@ fn run_programs(
         column.ok_or_else(|| child.wrong("the node was not decoded before its parent"))
     };
     // `run_all` adds the context of the node that fails to decode.
-    let batches = run_all(&chains, Inputs { children: &child, buffers }, &own_stream)?;
+    let batches = run_all(&chains, Inputs { children: &child, buffers, checks }, &own_stream)?;
     for (index, batch) in nodes.iter().zip(batches) {
         let Some(Step::Decoded(step)) = steps.get(*index) else { continue };
         let node = array.node(*index)?;

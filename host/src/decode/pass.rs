@@ -12,6 +12,7 @@ use crossdock_kernels::{
 use crossdock_memory::{ALIGNMENT, Buffer, BufferMut, EncodedBuffers, Stream};
 use crossdock_plugin_api::{EncodedNode, Error, Operator, Result};
 
+use super::checks::{Cell, Check, Expected, PendingChecks};
 use super::program::Program;
 use super::rows::patches_within;
 use crate::plugin::Plugin;
@@ -94,6 +95,7 @@ pub(super) struct Inputs<'a> {
     pub children: &'a Children<'a>,
     /// Holds the buffers that no result contains.
     pub buffers: &'a EncodedBuffers,
+    pub checks: &'a PendingChecks<'a>,
 }
 
 /// The source of a program's words.
@@ -258,38 +260,45 @@ impl<'a> Pass<'a> {
         self.patches.first().filter(fits).filter(|_| is_packed)
     }
 
-    /// Adds the job that writes the words. Returns its cell, if it has one.
-    pub fn push<'s>(&'s self, checks: &mut Checks<'s>, to: &mut BufferMut) -> Result<Option<usize>> {
+    /// Adds the job that writes the words. Returns its check, if it has one.
+    pub fn push<'s>(&'s self, checks: &mut Checks<'s>, to: &mut BufferMut) -> Result<Option<Cell>> {
         let Self { words, .. } = *self;
         let steps = self.steps_left();
-        match &self.source {
-            WordSource::Words(buffer, at) => checks.map(buffer, *at, to, words, steps)?,
+        let (cell, expected) = match &self.source {
+            WordSource::Words(buffer, at) => {
+                checks.map(buffer, *at, to, words, steps)?;
+                return Ok(None);
+            }
             WordSource::Packed { buffer, bits, first } => {
                 let packed = Packed { buffer, bits: *bits, first: *first };
-                match self.fused_patches() {
-                    None => checks.unpack(packed, to, words, steps)?,
-                    Some(PatchStep { patches, after, .. }) => {
-                        return checks
-                            .unpack_patched(packed, to, words, steps, *patches, *after == 0)
-                            .map(Some);
-                    }
-                }
+                let Some(patch) = self.fused_patches() else {
+                    checks.unpack(packed, to, words, steps)?;
+                    return Ok(None);
+                };
+                let is_before = patch.after == 0;
+                let cell = checks.unpack_patched(packed, to, words, steps, patch.patches, is_before)?;
+                return Ok(Some((cell, patch.check())));
             }
-            WordSource::Counted { base, step } => checks.sequence(*base, *step, to, words, steps)?,
+            WordSource::Counted { base, step } => {
+                checks.sequence(*base, *step, to, words, steps)?;
+                return Ok(None);
+            }
             WordSource::Cast { buffer, at, of } => {
                 let integers = Integers { buffer, at: *at, len: words.len, of: *of };
                 checks.widen(integers, to, words, steps)?;
+                return Ok(None);
             }
             WordSource::Runs { ends, values, first } => {
                 let ends = take::numbers(ends).ok_or_else(|| Error::internal("runs have no ends"))?;
                 let values = words_of(values, 0..values.len(), words.width_bytes)?;
                 let Words { at, len, width_bytes } = words;
-                return checks.expand_runs(ends, *first, values, to, at, len, width_bytes).map(Some);
+                let cell = checks.expand_runs(ends, *first, values, to, at, len, width_bytes)?;
+                (cell, Expected::RunEnds { len, first: *first })
             }
             WordSource::Sum(terms) => {
                 let integers = |(array, factor): &(&'s DeviceArray, u64)| Ok((integers_of(array)?, *factor));
                 let parts = terms.iter().map(integers).collect::<Result<Vec<_>>>()?;
-                return checks.sum(&parts, self.validity(), to, words.at).map(Some);
+                (checks.sum(&parts, self.validity(), to, words.at)?, Expected::Sums)
             }
             WordSource::Join { codes, rights, right_bits, lefts } => {
                 let halves = Halves {
@@ -299,47 +308,20 @@ impl<'a> Pass<'a> {
                     len: words.len,
                     width_bytes: words.width_bytes,
                 };
-                let lefts = LeftParts::Dictionary(lefts);
-                return checks.join(halves, lefts, self.validity(), to, words.at).map(Some);
+                let cell =
+                    checks.join(halves, LeftParts::Dictionary(lefts), self.validity(), to, words.at)?;
+                (cell, Expected::LeftCodes { n_lefts: lefts.len() })
             }
             WordSource::Codes { buffer, bits, first, width_bytes, steps, validity, values } => {
                 let packed = Packed { buffer, bits: *bits, first: *first };
                 let validity = validity.as_ref().map(|(bits, first)| (bits, *first));
-                let values = words_of(values, 0..values.len(), words.width_bytes)?;
-                return checks
-                    .take_packed(packed, *width_bytes, steps, validity, values, to, words)
-                    .map(Some);
+                let (n_values, values) =
+                    (values.len(), words_of(values, 0..values.len(), words.width_bytes)?);
+                let cell = checks.take_packed(packed, *width_bytes, steps, validity, values, to, words)?;
+                (cell, Expected::Codes { n_values })
             }
-        }
-        Ok(None)
-    }
-
-    /// The error for the number in the cell of the source.
-    pub fn source_error(&self, number: u64) -> Failure {
-        let node = self.first.node;
-        let len = self.words.len;
-        match (&self.source, self.fused_patches()) {
-            (_, Some(patch)) => patch.error(number),
-            (WordSource::Runs { first, .. }, _) => self.first.with_context(invalid_entry(
-                node,
-                format_args!("run-end: expected ascending ends that cover {len} values from {first} on"),
-                number,
-            )),
-            (WordSource::Codes { values, .. }, _) => self.first.with_context(invalid_entry(
-                node,
-                format_args!("dictionary: expected codes below {}", values.len()),
-                number,
-            )),
-            (WordSource::Sum(_), _) => self.first.with_context(
-                node.wrong(format_args!("the sum at index {number} does not fit into 64 bits")),
-            ),
-            (WordSource::Join { lefts, .. }, _) => self.first.with_context(invalid_entry(
-                node,
-                format_args!("left parts: expected codes below {}", lefts.len()),
-                number,
-            )),
-            _ => Error::internal("a pass without checks has failed").into(),
-        }
+        };
+        Ok(Some((cell, Check { node: self.first.node.index(), expected })))
     }
 
     fn validity(&self) -> Option<(&Buffer, usize)> {
@@ -412,10 +394,8 @@ pub(super) struct PatchStep<'a> {
 }
 
 impl PatchStep<'_> {
-    pub fn error(&self, number: u64) -> Failure {
-        self.link.with_context(self.link.node.wrong(format_args!(
-            "patches: expected ascending indices within the array, but the index at position {number} is invalid"
-        )))
+    pub fn check(&self) -> Check {
+        Check { node: self.link.node.index(), expected: Expected::PatchIndices }
     }
 }
 

@@ -6,6 +6,7 @@ use crossdock_kernels::Checks;
 use crossdock_memory::{Buffer, Stream};
 use crossdock_plugin_api::{Error, Result};
 
+use super::checks::PendingChecks;
 use super::left_parts::patch_lefts;
 use super::pass::{Blocks, Chain, Inputs, Pass, Place};
 
@@ -18,7 +19,7 @@ pub(super) fn run_all<'a>(
 ) -> Result<Vec<DeviceBatch>> {
     let passes = chains.iter().map(|chain| chain.in_context(|| Pass::new(chain, inputs, stream)));
     let mut passes = passes.collect::<Result<Vec<_>>>()?;
-    let blocks = write(Blocks::alloc(&mut passes, stream)?, &passes, stream)?;
+    let blocks = write(Blocks::alloc(&mut passes, stream)?, &passes, inputs.checks, stream)?;
     let arrays = passes.into_iter().map(|pass| {
         let Pass { chain, place, words, .. } = pass;
         let (len, bytes) = (words.len, words.len.saturating_mul(words.width_bytes));
@@ -40,20 +41,20 @@ pub(super) fn run_all<'a>(
 }
 
 /// Runs the passes, which write to the blocks.
-fn write(mut blocks: Blocks, passes: &[Pass<'_>], stream: &Stream) -> Result<Vec<Buffer>> {
+fn write(
+    mut blocks: Blocks,
+    passes: &[Pass<'_>],
+    pending: &PendingChecks<'_>,
+    stream: &Stream,
+) -> Result<Vec<Buffer>> {
     let writing = || passes.iter().filter(|pass| matches!(pass.place, Place::In(_)));
     let (mut checks, mut cells) = (Checks::new(), Vec::new());
     for pass in writing() {
         let cell = pass.chain.in_context(|| Ok(pass.push(&mut checks, blocks.get(pass)?)?))?;
-        cells.extend(cell.map(|cell| (pass, cell)));
+        cells.extend(cell);
     }
-    let findings = checks.run(stream)?;
-    for (pass, cell) in cells {
-        if let Some(number) = findings.first_wrong(cell) {
-            return pass.chain.in_context(|| Err(pass.source_error(number)));
-        }
-    }
-    patch_lefts(writing(), &mut blocks, stream)?;
+    pending.start(checks, cells, stream)?;
+    patch_lefts(writing(), &mut blocks, pending, stream)?;
     // The remaining patches of a pass run one after the other, because two sets of patches may
     // contain the same index.
     for round in 0.. {
@@ -64,17 +65,12 @@ fn write(mut blocks: Blocks, passes: &[Pass<'_>], stream: &Stream) -> Result<Vec
             let steps = pass.steps.get(patch.after..).unwrap_or_default();
             let to = blocks.get(pass)?;
             let cell = pass.chain.in_context(|| Ok(checks.patch(patch.patches, to, pass.words, steps)?))?;
-            cells.push((pass, patch, cell));
+            cells.push((cell, patch.check()));
         }
         if cells.is_empty() {
             break;
         }
-        let findings = checks.run(stream)?;
-        for (pass, patch, cell) in cells {
-            if let Some(number) = findings.first_wrong(cell) {
-                return pass.chain.in_context(|| Err(patch.error(number)));
-            }
-        }
+        pending.start(checks, cells, stream)?;
     }
     blocks.freeze(stream)
 }

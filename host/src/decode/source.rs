@@ -146,7 +146,7 @@ impl<'a> Run<'a> {
         let schema = Arc::new(Schema::new(vec![Field::new("", data_type, true)]));
         let chains = [Chain { links: codes.to_vec(), schema: &schema, is_temporary: true }];
         let children = |node: EncodedNode<'_>, child| (self.inputs.children)(node, child);
-        let inputs = Inputs { children: &children, buffers: self.inputs.buffers };
+        let inputs = Inputs { children: &children, ..self.inputs };
         let decoded = run_all(&chains, inputs, self.stream).map_err(Failure::InContext)?;
         let column = decoded.into_iter().next().and_then(|batch| batch.into_columns().into_iter().next());
         Ok(Err(column.ok_or_else(no_chain)?))

@@ -146,6 +146,16 @@ impl External {
         }
     }
 
+    /// With the simulated driver, makes the next call of a function return an error code.
+    pub fn fail_next(&self, name: &str, code: c_int) {
+        let name = CString::new(name).unwrap();
+        // SAFETY: the simulated driver's function has this signature, and the name ends with a NUL.
+        unsafe {
+            type Fail = unsafe extern "C" fn(*const c_char, c_int, u64);
+            self.library.get::<Fail>(b"crossdock_sim_cuda_fail").unwrap()(name.as_ptr(), code, 1);
+        }
+    }
+
     /// Begins a capture: later work on `stream` becomes a graph instead of running.
     pub fn begin_capture(&self, stream: Handle, mode: c_int) {
         cu!(self, cuStreamBeginCapture_v2(stream => Handle, mode => c_int));

@@ -9,6 +9,7 @@
 mod adopted;
 mod array;
 mod capture;
+mod checks;
 mod counts;
 mod dlpack;
 mod exported_blocks;
