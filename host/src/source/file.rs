@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use crossdock_isolation::Mapping;
+use crossdock_memory_backend::run_on_kept_thread;
 use crossdock_plugin_api::{ByteSource, Error as ApiError, Result as ApiResult};
 
 use crate::error::{Error, Result};
@@ -124,8 +125,7 @@ impl Drop for FileSource {
 /// Runs `work`, which removes a mapping of `bytes` bytes, on another thread if the mapping is large
 /// and a thread can be started. Returns whether another thread runs it.
 fn run_on_thread(bytes: usize, work: impl FnOnce() + Send + 'static) -> bool {
-    let thread = std::thread::Builder::new().name("crossdock-unmap".into());
-    bytes >= MIN_THREAD_BYTES && thread.spawn(work).is_ok()
+    bytes >= MIN_THREAD_BYTES && run_on_kept_thread(Box::new(work)).is_ok()
 }
 
 impl ByteSource for FileSource {
