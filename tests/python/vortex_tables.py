@@ -27,7 +27,8 @@ def integers(n, generator):
         dtype = np.dtype(code)
         low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
         small = generator.integers(0, min(high, 1000), n).astype(dtype)
-        patched = np.where(generator.random(n) < 0.005, high, generator.integers(0, 60, n)).astype(dtype)
+        base = generator.integers(0, 60, n).astype(dtype)
+        patched = np.where(generator.random(n) < 0.005, dtype.type(high), base)
         columns[code] = pa.array(small)
         columns[code + "_any"] = pa.array(generator.integers(low, high, n, dtype=dtype))
         columns[code + "_patched"] = pa.array(patched)
