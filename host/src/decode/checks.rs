@@ -1,6 +1,6 @@
-//! Reads the results of checks that kernels make while they decode. The host waits for a device only
-//! once, when all nodes are decoded. Kernels stay within their buffers whatever values they read, so
-//! that values whose check has failed may be decoded further.
+//! Reads the results of checks that kernels make while they decode. The host waits for a device
+//! only once, when all nodes are decoded. Kernels stay within their buffers whatever values they
+//! read, so that values whose check has failed may be decoded further.
 
 use std::cell::RefCell;
 
@@ -8,7 +8,7 @@ use crossdock_kernels::{Checks, Findings, StartedChecks};
 use crossdock_memory::Stream;
 use crossdock_plugin_api::{Device, EncodedArray, EncodedNode, Error, Result};
 
-use super::pass::{invalid_entry, with_context};
+use super::errors::{invalid_entry, with_context};
 use super::plan::Step;
 
 /// What a kernel checks for a node. The kernel reports the position of the first wrong value.

@@ -8,6 +8,7 @@
 //! because the launch of a kernel takes longer than the decoding of a few thousand values.
 
 mod checks;
+mod errors;
 mod left_parts;
 mod on_host;
 mod pass;
@@ -37,8 +38,9 @@ use crossdock_plugin_api::{
 };
 
 use checks::PendingChecks;
+use errors::with_context;
 pub(crate) use on_host::{HostDecodes, Watch};
-use pass::{Chain, Inputs, Link, with_context};
+use pass::{Chain, Inputs, Link};
 pub use plan::NodePlan;
 use plan::{By, ChildInput, Decoded, Step, machine_bytes, plan, plugin_for, unknown};
 use run::run_all;
@@ -234,7 +236,8 @@ impl Session {
         Ok(root)
     }
 
-    /// Decodes the nodes of an array, children before parents. Does not wait for the results of checks.
+    /// Decodes the nodes of an array, children before parents. Does not wait for the results of
+    /// checks.
     fn decode_nodes<'a>(
         &self,
         call: &CallSettings,

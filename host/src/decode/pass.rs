@@ -1,6 +1,5 @@
 //! Prepares passes of the host's kernels. One pass decodes a node and its sources.
 
-use std::fmt;
 use std::ops::Range;
 
 use arrow_schema::{DataType, SchemaRef};
@@ -13,18 +12,10 @@ use crossdock_memory::{ALIGNMENT, Buffer, BufferMut, EncodedBuffers, Stream};
 use crossdock_plugin_api::{EncodedNode, Error, Operator, Result};
 
 use super::checks::{Cell, Check, Expected, PendingChecks};
+use super::errors::with_context;
 use super::program::Program;
 use super::rows::patches_within;
 use crate::plugin::Plugin;
-
-/// Adds the plugin to an error, and also the node's path unless the message already names the node.
-pub(super) fn with_context(error: Error, plugin: &Plugin, node: EncodedNode<'_>) -> Error {
-    plugin.note_panic(&error);
-    if error.message().starts_with(node.encoding()) || error.message().contains(&node.path()) {
-        return error.context(plugin);
-    }
-    error.context(format_args!("{plugin}: {}", node.path()))
-}
 
 /// A node with its program and its plugin.
 #[derive(Clone, Copy)]
@@ -334,11 +325,6 @@ impl<'a> Pass<'a> {
             Some(values) => array_of(values, self.words.len, self.validity, self.data_type, stream),
         }
     }
-}
-
-/// The error for an invalid code, or for the invalid end of a run.
-pub(super) fn invalid_entry(node: EncodedNode<'_>, expected: fmt::Arguments<'_>, at: u64) -> Error {
-    node.wrong(format_args!("{expected}, but the entry at position {at} is invalid"))
 }
 
 /// The allocations to which passes write.

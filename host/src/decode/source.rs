@@ -9,9 +9,8 @@ use crossdock_kernels::{Checks, IntType, Step, Words};
 use crossdock_memory::{Buffer, EncodedBuffers};
 use crossdock_plugin_api::{EncodedNode, Operator, Result};
 
-use super::pass::{
-    Chain, Failure, Inputs, Link, Outcome, Run, WordSource, array_of, invalid_entry, no_chain, values_of,
-};
+use super::errors::invalid_entry;
+use super::pass::{Chain, Failure, Inputs, Link, Outcome, Run, WordSource, array_of, no_chain, values_of};
 use super::rows::packed_from;
 use super::run::run_all;
 

@@ -41,8 +41,8 @@ struct Job {
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// Runs `work` on a thread that waits for work, or on a new one. The result is disconnected, without
-/// a message, after `work` was run and dropped.
+/// Runs `work` on a thread that waits for work, or on a new one. The result is disconnected,
+/// without a message, after `work` was run and dropped.
 ///
 /// # Errors
 /// Returns `work` if no thread can be started.
