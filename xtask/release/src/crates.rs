@@ -1,11 +1,13 @@
 //! Packages the crates. Cargo builds each crate from its package, with the packages of the others.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use crate::toolchain::cargo_home;
 use crate::work::{Work, cargo, output, run};
 
 /// The names of the crates that are published.
@@ -22,19 +24,45 @@ pub fn package(work: &Work) -> Result<()> {
     let names = published(work)?;
     compare(work, &names)?;
     let target = work.target().join("crates");
+    forget_packages(&target, &names)?;
     let mut package = cargo();
     package.current_dir(&work.root).args(["package", "--locked", "--target-dir"]).arg(&target);
     package.args(names.iter().flat_map(|name| ["-p", name]));
     run(&mut package)?;
     let out = work.out.join("crates");
-    std::fs::create_dir_all(&out)?;
+    fs::create_dir_all(&out)?;
     for name in &names {
         let file = format!("{name}-{}.crate", env!("CARGO_PKG_VERSION"));
         let built = target.join("package").join(&file);
         check(&built, name)?;
-        std::fs::copy(&built, out.join(&file)).with_context(|| format!("cannot copy {}", built.display()))?;
+        fs::copy(&built, out.join(&file)).with_context(|| format!("cannot copy {}", built.display()))?;
     }
     eprintln!("crates: {} packages", names.len());
+    Ok(())
+}
+
+/// Removes what Cargo unpacked and built when it packaged this version before. Cargo would build
+/// crates with the earlier packages of the other crates, because it takes a package of a registry
+/// as unchanged.
+fn forget_packages(target: &Path, names: &[String]) -> Result<()> {
+    if target.exists() {
+        fs::remove_dir_all(target).with_context(|| format!("cannot remove {}", target.display()))?;
+    }
+    let unpacked = Path::new(&cargo_home()?).join("registry/src");
+    let Ok(registries) = fs::read_dir(unpacked) else { return Ok(()) };
+    for registry in registries {
+        let registry = registry?;
+        // The registry of the packages has no host, so the name of its folder is only a hash.
+        if !registry.file_name().to_string_lossy().starts_with('-') {
+            continue;
+        }
+        for name in names {
+            let path = registry.path().join(format!("{name}-{}", env!("CARGO_PKG_VERSION")));
+            if path.exists() {
+                fs::remove_dir_all(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+            }
+        }
+    }
     Ok(())
 }
 

@@ -135,10 +135,14 @@ fn wrapper(work: &Work, folder: &std::path::Path, tool: &str, cpu: &str) -> Resu
 
 /// Folders of this machine, and the names that replace them in messages and debug information.
 fn prefix_maps(work: &Work) -> Result<[(String, &'static str); 2]> {
+    Ok([(work.root.display().to_string(), "crossdock"), (cargo_home()?, "cargo")])
+}
+
+/// The folder of Cargo's registry.
+pub fn cargo_home() -> Result<String> {
     let home =
         std::env::var("CARGO_HOME").or_else(|_| std::env::var("HOME").map(|home| format!("{home}/.cargo")));
-    let home = home.context("neither CARGO_HOME nor HOME is set")?;
-    Ok([(work.root.display().to_string(), "crossdock"), (home, "cargo")])
+    home.context("neither CARGO_HOME nor HOME is set")
 }
 
 fn rust_flags(work: &Work) -> Result<String> {
