@@ -49,11 +49,10 @@ type Work = Box<dyn FnOnce() + Send>;
 pub fn run_on_kept_thread(work: Work) -> Result<Receiver<()>, Work> {
     let (done, ended) = channel();
     let mut job = Job { run: work, done };
-    loop {
-        let Some(thread) = IDLE.lock().threads().pop() else { break };
+    let waiting = IDLE.lock().threads().pop();
+    if let Some(thread) = waiting {
         match thread.send(job) {
             Ok(()) => return Ok(ended),
-            // The thread has ended, because its last job panicked.
             Err(failed) => job = failed.0,
         }
     }
@@ -85,25 +84,25 @@ mod tests {
 
     use super::*;
 
-    /// Runs `work`, and returns the name of its thread.
+    /// Runs `work`, and returns the id of its thread.
     fn run(work: impl FnOnce() + Send + 'static) -> String {
-        let (name, named) = channel();
+        let (id, received) = channel();
         let job = Box::new(move || {
-            name.send(format!("{:?}", std::thread::current().id())).unwrap_or_default();
+            id.send(format!("{:?}", std::thread::current().id())).unwrap_or_default();
             work();
         });
         let Ok(ended) = run_on_kept_thread(job) else { return "no thread".to_owned() };
-        let name = named.recv().unwrap_or_default();
+        let id = received.recv().unwrap_or_default();
         assert_eq!(ended.recv(), Err(RecvError));
-        name
+        id
     }
 
     #[test]
     fn thread_is_kept_until_a_job_panics() {
-        let names: HashSet<_> = (0..50).map(|_| run(|| ())).collect();
-        assert_eq!(names.len(), 1, "{names:?}");
-        assert_eq!(names, HashSet::from([run(|| panic!("the panic of a test"))]));
+        let ids: HashSet<_> = (0..50).map(|_| run(|| ())).collect();
+        assert_eq!(ids.len(), 1, "{ids:?}");
+        assert_eq!(ids, HashSet::from([run(|| panic!("the panic of a test"))]));
         let after = run(|| ());
-        assert!(!names.contains(&after), "{after}");
+        assert!(!ids.contains(&after), "{after}");
     }
 }
