@@ -258,7 +258,12 @@ fn first_error_of_a_source_ends_the_load() {
 
 #[test]
 fn cancelled_call_ends_the_load() {
-    let bytes = random_bytes(SOURCE_BYTES);
+    // More parts than threads, so that some thread begins a part after the cancellation.
+    const RANGE_BYTES: usize = 1 << 20;
+    const N_RANGES: usize = 64;
+    let bytes = vec![7; N_RANGES * RANGE_BYTES];
+    let range = |i| LoadRange { from: (i * RANGE_BYTES) as u64, to: i * RANGE_BYTES, bytes: RANGE_BYTES };
+    let ranges: Vec<_> = (0..N_RANGES).map(range).collect();
     let host = TestHost::new();
     let loader = Loader::from_host(&host.host()).unwrap();
     for device in devices().iter().copied() {
@@ -272,8 +277,7 @@ fn cancelled_call_ends_the_load() {
         };
         let source = Source::new(Arc::new(Bytes { on_read: Box::new(on_read), ..Bytes::new(&bytes) }));
         let stream = host.memory().create_stream(device).unwrap();
-        let mut block = host.memory().alloc(&stream, SOURCE_BYTES).unwrap();
-        let ranges = [LoadRange { from: 0, to: 0, bytes: SOURCE_BYTES }];
+        let mut block = host.memory().alloc(&stream, bytes.len()).unwrap();
         let settings = CallSettings { cancel, ..CallSettings::new(device) };
         let load = || settings.enter(|call| loader.load(call, &source, &mut block, &ranges, &stream));
         assert_eq!({ load }().unwrap_err().code(), Code::CANCELLED);
