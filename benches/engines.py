@@ -103,7 +103,7 @@ def with_dask(path):
 
     pair = tables(path, 5)
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, preload=["crossdock.dask"]) as cluster,
         Client(cluster) as client,
     ):
         workers = list(client.scheduler_info(n_workers=-1)["workers"])

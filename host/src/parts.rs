@@ -272,8 +272,7 @@ fn of_table(table: &Table, content: impl FnOnce(TableParts) -> Content) -> Resul
     let session = table.session();
     let failed = |error| Error::data("cannot take a table apart", error);
     let cpu = session.memory().default_stream(Device::CPU).map_err(failed)?;
-    let on_host = table.batches().iter().map(|batch| move_to_host(session, batch, &cpu));
-    let batches = own_rows(on_host.collect::<Result<_>>()?, &cpu).map_err(failed)?;
+    let batches = on_host(table, &cpu)?;
     let all = batches.iter().flat_map(|batch| buffers(batch.columns()));
     let collected = Collected::new(all.cloned(), &cpu).map_err(failed)?;
     let parts = batches.iter().map(|batch| BatchParts::write(batch, |buffer| collected.place(buffer)));
@@ -281,6 +280,14 @@ fn of_table(table: &Table, content: impl FnOnce(TableParts) -> Content) -> Resul
     let device = table.batches().first().map_or(session.device(), DeviceBatch::device);
     let schema = schema_bytes(table.schema())?;
     collected.parts(content(TableParts { schema, batches }), device)
+}
+
+/// The batches of a table in host memory, without the rows of other slices. The lengths of their
+/// buffers are known.
+pub(crate) fn on_host(table: &Table, cpu: &Stream) -> Result<Vec<DeviceBatch>> {
+    let on_host = table.batches().iter().map(|batch| move_to_host(table.session(), batch, cpu));
+    own_rows(on_host.collect::<Result<_>>()?, cpu)
+        .map_err(|error| Error::data("cannot take a table apart", error))
 }
 
 /// Moves a batch to host memory, with the ranges that it uses. The lengths of the result's buffers

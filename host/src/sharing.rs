@@ -1,4 +1,4 @@
-//! Shares tables in device memory with other processes on the same host.
+//! Shares tables with other processes on the same host.
 
 use crossdock_arrays::DeviceBatch;
 use crossdock_kernels::Jobs;
@@ -10,15 +10,16 @@ use crossdock_parts::{
 use crossdock_plugin_api::{Device, Error as ApiError, Result as ApiResult, abi};
 
 use crate::error::{Error, Result};
-use crate::parts::{Collected, PartsHeader, Rebuilt, schema_bytes};
-use crate::place::Route;
+use crate::parts::{Collected, PartsHeader, Rebuilt, on_host, schema_bytes};
+use crate::place::{Route, is_host_memory};
 use crate::session::Session;
 use crate::table::Table;
 
 /// A table that other processes on this host can open, until this value is dropped.
 ///
-/// The buffers are in one allocation of device memory, which is separate from the table. The memory
-/// exists as long as any process uses it, also after this process has ended.
+/// The buffers are in one allocation, which is separate from the table: memory of the table's CUDA
+/// device, or host memory. The memory exists as long as any process uses it, also after this
+/// process has ended.
 pub struct SharedTable {
     description: Vec<u8>,
     offer: Offer,
@@ -36,7 +37,8 @@ pub struct DeviceParts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SharingWay {
     /// The table is copied once on its device. The other process uses the copy in place if its
-    /// session is on the same GPU. Otherwise, it copies it to its device.
+    /// session is on the same GPU, or if both are on the host. Otherwise, it copies it to its
+    /// device.
     Device,
     /// The table is copied to host memory, and from there to the device of the other process.
     Host {
@@ -54,9 +56,9 @@ impl SharedTable {
 }
 
 impl Table {
-    /// Shares the table, which is on a CUDA device, with other processes of the same user on this
-    /// host. Copies it once on its device. Returns before the copy is complete; a process that
-    /// opens the table waits for it.
+    /// Shares the table, which is on the host or on a CUDA device, with other processes of the same
+    /// user on this host. Copies it once on its device. Returns before a copy on a CUDA device is
+    /// complete; a process that opens the table waits for it.
     ///
     /// # Errors
     /// [`Error::Device`] if memory is exhausted, or if [`Table::sharing_way`] is not
@@ -91,14 +93,10 @@ impl Table {
     pub fn sharing_way(&self) -> SharingWay {
         let device = self.device_of_batches();
         let check = || {
-            if device.r#type != abi::DEVICE_CUDA {
-                return Err(ApiError::unsupported(format!("the table is on {device}")));
-            }
             // The driver and the system decide whether memory can be exported.
-            let backend = self.session().host().backend();
             let memory = allocate(Account::allocate_shared, self.session(), device, 1)?;
-            backend.export_file(memory.address())?;
-            backend.cuda_uuid(device).map(drop)
+            self.session().host().backend().export_file(memory.address())?;
+            self.uuid_of(device).map(drop)
         };
         match check() {
             Ok(()) => SharingWay::Device,
@@ -106,8 +104,18 @@ impl Table {
         }
     }
 
+    /// The device on which the table is shared.
     fn device_of_batches(&self) -> Device {
-        self.batches().first().map_or(self.session().device(), DeviceBatch::device)
+        let device = self.batches().first().map_or(self.session().device(), DeviceBatch::device);
+        if is_host_memory(device) { Device::CPU } else { device }
+    }
+
+    /// The UUID of a CUDA device's GPU. `None` for the host.
+    fn uuid_of(&self, device: Device) -> ApiResult<Option<[u8; 16]>> {
+        if device == Device::CPU {
+            return Ok(None);
+        }
+        self.session().host().backend().cuda_uuid(device).map(Some)
     }
 
     /// Takes the table, which is on a CUDA device, apart in memory of this device. The buffers are
@@ -131,6 +139,11 @@ impl Table {
 
     fn device_parts(&self, content: impl FnOnce(TableParts) -> Content) -> ApiResult<DeviceParts> {
         let (session, device) = (self.session(), self.device_of_batches());
+        if device.r#type != abi::DEVICE_CUDA {
+            return Err(ApiError::unsupported(format!(
+                "the table is on {device}, expected a CUDA device: move it first, or use to_parts"
+            )));
+        }
         let (buffer, parts) =
             self.pack(|bytes| allocate(Account::allocate_shareable, session, device, bytes))?;
         let bytes = buffer.len().unwrap_or(0) as u64;
@@ -146,9 +159,9 @@ impl Table {
         // The export takes as long as the copy of a gigabyte, and runs at the same time.
         let (file, bytes) = backend.export_file(memory.address())?;
         let header = Header { content: content(parts), device: device.into(), buffers: vec![bytes] };
-        let (header, gpu) = (header.write()?, backend.cuda_uuid(device)?);
-        // `prepare` keeps the memory until the offer ends, and until all receivers have unmapped
-        // it.
+        let (header, gpu) = (header.write()?, self.uuid_of(device)?);
+        // `prepare` keeps the memory until the offer ends, and until all receivers have dropped
+        // their leases.
         let prepare = Box::new(move || match memory.ready() {
             Ready::After(event) => event.synchronize(),
             _ => Ok(()),
@@ -162,17 +175,16 @@ impl Table {
     /// Enqueues copies of all buffers into one allocation on their device.
     fn pack(&self, allocate: impl FnOnce(usize) -> ApiResult<BufferMut>) -> ApiResult<(Buffer, TableParts)> {
         let (session, device) = (self.session(), self.device_of_batches());
-        if device.r#type != abi::DEVICE_CUDA {
-            return Err(ApiError::unsupported(format!(
-                "the table is on {device}, expected a CUDA device: move it first, or use to_parts"
-            )));
-        }
         let stream = match session.stream() {
             stream if stream.device() == device => stream.clone(),
             _ => session.memory().default_stream(device)?,
         };
-        let batches = self.batches().iter().map(|batch| own_rows(batch.clone(), device, &stream));
-        let batches = batches.collect::<ApiResult<Vec<_>>>()?;
+        let batches = if device == Device::CPU {
+            on_host(self, &stream).map_err(|error| error.to_api_error())?
+        } else {
+            let batches = self.batches().iter().map(|batch| own_rows(batch.clone(), device, &stream));
+            batches.collect::<ApiResult<Vec<_>>>()?
+        };
         let all: Vec<&Buffer> = batches.iter().flat_map(|batch| buffers(batch.columns())).collect();
         stream.wait_each(all.iter().map(|buffer| buffer.ready()))?;
         let collected = Collected::on_one_device(all.into_iter().cloned())?;
@@ -193,11 +205,12 @@ impl Session {
     /// [`Error::Data`] if the description is damaged or has another version; [`Error::Device`] if
     /// this process does not see the GPU.
     pub fn device_of_shared(&self, description: &[u8]) -> Result<Device> {
-        let device = || {
-            let object = SharedObject::read(description)?;
-            self.host().backend().cuda_device_with_uuid(&object.gpu)
-        };
-        device().map_err(open_error)
+        let object = SharedObject::read(description).map_err(open_error)?;
+        self.device_with_uuid(object.gpu).map_err(open_error)
+    }
+
+    fn device_with_uuid(&self, gpu: Option<[u8; 16]>) -> ApiResult<Device> {
+        gpu.map_or(Ok(Device::CPU), |gpu| self.host().backend().cuda_device_with_uuid(&gpu))
     }
 
     /// Rebuilds a table from [`Table::to_device_parts`], or from a buffer of a CUDA device with the
@@ -211,8 +224,8 @@ impl Session {
         self.rebuild_on(parts.buffer.device(), Route::TargetStream, header, vec![parts.buffer])
     }
 
-    /// Opens a table that another process on this host shares. If the session is on the GPU of the
-    /// memory, the table uses it in place. Otherwise it is copied to the session's device.
+    /// Opens a table that another process on this host shares. If the session is on the device of
+    /// the memory, the table uses it in place. Otherwise it is copied to the session's device.
     ///
     /// The process that shares the table can still write the memory. It is trusted as a library
     /// that exports Arrow arrays.
@@ -225,17 +238,22 @@ impl Session {
         let object = SharedObject::read(description).map_err(open_error)?;
         let header = PartsHeader::read(&object.header)?;
         let backend = self.host().backend();
-        let device = backend.cuda_device_with_uuid(&object.gpu).map_err(open_error)?;
+        let device = self.device_with_uuid(object.gpu).map_err(open_error)?;
         let SharedObject { process, socket, token, bytes, .. } = object;
         let (file, lease) = OfferAddress { process, socket, token }.receive().map_err(open_error)?;
-        let memory = backend.open_file(device, file, bytes).map_err(open_error)?.with_lease(lease);
-        let address = memory.address();
-        let owner = ForeignOwner::new(memory);
-        // SAFETY: `open_file` mapped `bytes` bytes at the address, and the owner keeps the mapping.
-        // The other process has waited for its copies before it sent the file.
+        let (address, owner) = if device == Device::CPU {
+            let memory = backend.open_host_file(&file, bytes).map_err(open_error)?;
+            (memory.address(), ForeignOwner::new(memory))
+        } else {
+            let memory = backend.open_file(device, file, bytes).map_err(open_error)?.with_lease(lease);
+            (memory.address(), ForeignOwner::new(memory))
+        };
+        // SAFETY: `bytes` bytes were mapped at the address, and the owner keeps the mapping. The
+        // other process has waited for its copies before it sent the file.
         let buffer = unsafe { Buffer::foreign(&owner, device, address, Some(bytes), Ready::Now) };
         let route = match self.device() {
-            to if to == device || to.r#type != abi::DEVICE_CUDA => Route::TargetStream,
+            to if to == device || device == Device::CPU => Route::TargetStream,
+            to if to.r#type != abi::DEVICE_CUDA => Route::TargetStream,
             // The mapping can be accessed only from its own device, because access from another one
             // takes three times as long as the copy of the memory.
             to if backend.cuda_can_access(device, to).map_err(open_error)? => Route::SourceStream,
@@ -301,6 +319,14 @@ impl SegmentLayout {
 
     /// Enqueues the copies. Returns an event after them.
     fn copy(&self, buffers: &[Buffer], to: &mut BufferMut, stream: &Stream) -> ApiResult<Ready> {
+        if let Some(to) = to.host_slice_mut() {
+            for (buffer, at) in buffers.iter().zip(&self.offsets) {
+                let from = buffer.host_view(stream)?;
+                let to = to.get_mut(*at..).and_then(|to| to.get_mut(..from.len()));
+                to.ok_or_else(|| ApiError::internal("the segment is too short"))?.copy_from_slice(&from);
+            }
+            return Ok(Ready::Now);
+        }
         let mut jobs = Jobs::new();
         for (buffer, at) in buffers.iter().zip(&self.offsets) {
             jobs.copy_range(buffer, 0, buffer.len().unwrap_or(0), to, *at)?;

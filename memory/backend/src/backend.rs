@@ -1,16 +1,13 @@
 //! The backend: devices, budget and ledger of one host.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 
 use crossdock_plugin_api::flags::reject_reserved;
 use crossdock_plugin_api::{Device, Error, Result, abi};
 
 use crate::account::Account;
-use crate::cuda::{
-    Allocator, CudaMissing, CudaPresence, FileMemory, IpcDescription, IpcExport, IpcMemory, Platform,
-};
+use crate::cuda::{Allocator, CudaMissing, CudaPresence, Platform};
 use crate::device::{Block, DeviceBackend, DeviceDescription, HostDevice, Location, Stream};
 use crate::entry::Entry;
 use crate::fault::{Faults, Operation};
@@ -18,7 +15,7 @@ use crate::foreign::ForeignMemory;
 use crate::forks;
 use crate::ledger::{AccountCounters, Leak, Ledger, LedgerSnapshot};
 use crate::policies::Policies;
-use crate::resource::{AliasedMemory, AllocError, HostMemory, Published, Ranges};
+use crate::resource::{AliasedMemory, AllocError, HostMemory, Published, Ranges, SharedFiles};
 use crate::trace::Trace;
 
 /// Default of [`BackendBuilder::pool_bytes`].
@@ -26,12 +23,14 @@ const DEFAULT_POOL_BYTES: usize = 256 << 20;
 
 /// The memory of one host. Clones refer to the same backend.
 #[derive(Clone)]
-pub struct Backend(Arc<Inner>);
+pub struct Backend(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     /// The host devices, `cpu` first. Pinned memory and the CUDA devices have the indices after the
     /// host devices.
     devices: Vec<Entry>,
+    /// The memory of `cpu` that is shared with other processes.
+    pub(crate) shared_files: Arc<SharedFiles>,
     policies: Policies,
     /// Number of forks when the backend was built.
     forks: u32,
@@ -127,41 +126,6 @@ impl Backend {
         backend.is_ok_and(|device| unsafe { device.raw_stream_is_capturing(stream) })
     }
 
-    /// Exports `bytes` bytes at `address` to other processes on this machine. The memory was
-    /// allocated by [`Account::allocate_shareable`], or by another library with `cuMemAlloc`. A
-    /// process that opens the memory waits for the event at `sync_event`, and can access the whole
-    /// allocation. If `sync_event` is NULL, the memory is ready.
-    ///
-    /// # Errors
-    /// If the memory cannot be exported, or if the driver does not support CUDA IPC. Memory of a
-    /// pool cannot be exported; the error then gives advice.
-    ///
-    /// # Safety
-    /// `sync_event` is NULL or points to the handle of a live event. The memory and the result are
-    /// kept until every process that opened the memory has closed it.
-    pub unsafe fn export_ipc(
-        &self,
-        address: u64,
-        bytes: u64,
-        sync_event: *mut std::ffi::c_void,
-    ) -> Result<IpcExport> {
-        let cuda = self.0.cuda().map_err(|missing| Error::device(missing.to_string()))?;
-        // SAFETY: `Platform::export_ipc` has the same contract as this function.
-        unsafe { cuda.export_ipc(address, bytes, sync_event) }
-    }
-
-    /// Opens memory that another process exported. The result owns the mapping, and is the owner of
-    /// the buffers in the mapping.
-    ///
-    /// # Errors
-    /// If this process itself exported the memory, which the driver rejects; if the GPU of the
-    /// memory is not visible to this process; if the exporting process has ended; or if the range
-    /// is not in the allocation.
-    pub fn open_ipc(&self, description: &IpcDescription) -> Result<IpcMemory> {
-        let cuda = self.0.cuda().map_err(|missing| Error::device(missing.to_string()))?;
-        cuda.open_ipc(description)
-    }
-
     /// Returns the number of bytes of a CUDA device's memory that are in use outside this backend's
     /// pool. These bytes are allocations of other processes, and of other libraries in this
     /// process. GPU drivers count in units of 2 MiB. Returns `None` for other devices, and for
@@ -175,57 +139,6 @@ impl Backend {
             (Some(cuda), Some(ordinal)) => cuda.external_bytes(ordinal),
             _ => Ok(None),
         }
-    }
-
-    /// Exports memory that [`Account::allocate_exportable`] allocated, as an open file for other
-    /// processes. Returns the file and its number of bytes. No event is passed, so all work whose
-    /// results the other process reads must have completed before this call.
-    ///
-    /// # Errors
-    /// If the memory cannot be exported as a file.
-    pub fn export_file(&self, address: u64) -> Result<(OwnedFd, u64)> {
-        let cuda = self.0.cuda().map_err(|missing| Error::device(missing.to_string()))?;
-        cuda.export_file(address)
-    }
-
-    /// Opens memory on `device` that another process exported as `file` with `bytes` bytes. The
-    /// device and the size that the other process states are trusted. The result owns the mapping,
-    /// and is the owner of the buffers in the mapping.
-    ///
-    /// # Errors
-    /// If the file is not exported memory, if its size is not `bytes`, or if its memory is on
-    /// another device.
-    pub fn open_file(&self, device: Device, file: OwnedFd, bytes: u64) -> Result<FileMemory> {
-        let cuda = self.0.cuda().map_err(|missing| Error::device(missing.to_string()))?;
-        cuda.open_file(device, file, bytes)
-    }
-
-    /// The UUID of a CUDA device's GPU. It is the same in all processes, unlike the number of the
-    /// device.
-    ///
-    /// # Errors
-    /// If the device does not exist, or the driver returns an error.
-    pub fn cuda_uuid(&self, device: Device) -> Result<[u8; 16]> {
-        let cuda = self.0.cuda().map_err(|missing| Error::device(missing.to_string()))?;
-        cuda.uuid(device)
-    }
-
-    /// The CUDA device with a UUID.
-    ///
-    /// # Errors
-    /// If this process does not see the GPU, or the driver returns an error.
-    pub fn cuda_device_with_uuid(&self, uuid: &[u8; 16]) -> Result<Device> {
-        let cuda = self.0.cuda().map_err(|missing| Error::device(missing.to_string()))?;
-        cuda.device_of_uuid(uuid)
-    }
-
-    /// Whether work on one CUDA device can access memory of another one.
-    ///
-    /// # Errors
-    /// If a device does not exist or cannot be started.
-    pub fn cuda_can_access(&self, device: Device, of: Device) -> Result<bool> {
-        let cuda = self.0.cuda().map_err(|missing| Error::device(missing.to_string()))?;
-        cuda.can_access(device, of)
     }
 
     /// Frees the memory that the pools cache. Returns the number of bytes freed.
@@ -321,7 +234,9 @@ impl BackendBuilder {
         let mut backends: Vec<Box<dyn DeviceBackend>> = Vec::new();
         let ranges = self.untouchable.then(Arc::<Ranges>::default);
         let cpu = policies.apply(policies.pooled(HostMemory));
-        backends.push(Box::new(HostDevice::cpu(cpu, ranges.clone())));
+        let shared_files = Arc::new(policies.shared_files());
+        let shared = policies.apply(Box::new(shared_files.clone()));
+        backends.push(Box::new(HostDevice::cpu(cpu, shared, ranges.clone())));
         if let Some(ranges) = ranges {
             let memory = Published::new(policies.pooled(AliasedMemory), ranges.clone());
             backends.push(Box::new(HostDevice::untouchable(policies.apply(Box::new(memory)), ranges)));
@@ -332,6 +247,7 @@ impl BackendBuilder {
             let entry = |(index, device)| Entry::new(number, index, device, std::ptr::null_mut());
             Inner {
                 devices: backends.into_iter().enumerate().map(entry).collect(),
+                shared_files,
                 policies,
                 forks: forks::count(),
                 ledger: Ledger::default(),

@@ -81,6 +81,7 @@ mod kept_threads;
 mod ledger;
 mod loader;
 mod offers;
+mod other_processes;
 mod policies;
 mod process_wide;
 mod read_at;
@@ -104,5 +105,6 @@ pub use ledger::{AccountUse, CopyTraffic, DeviceUse, Leak, LedgerSnapshot, Traff
 pub use loader::Loader;
 pub use offers::{Lease, Offer, OfferAddress, Prepare};
 pub use process_wide::ProcessWide;
+pub use resource::SharedHostMemory;
 pub use tasks::{InstanceTasks, TaskPool, Tasks};
 pub use trace::{Phase, Record, Trace, note_bytes};

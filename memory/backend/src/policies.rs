@@ -6,7 +6,7 @@ use crossdock_plugin_api::Device;
 
 use crate::cuda::Allocator;
 use crate::fault::Faults;
-use crate::resource::{Budget, Faulty, Limited, Pool, Resource};
+use crate::resource::{Budget, Faulty, Limited, Pool, Resource, SharedFiles};
 
 /// The budget, the size of the pools, and the fault plan.
 #[derive(Clone)]
@@ -62,6 +62,11 @@ impl Policies {
             0 => 0,
             _ => self.limit_bytes().map_or(u64::MAX, |bytes| bytes as u64),
         }
+    }
+
+    /// The host memory for other processes. As much of it is kept for reuse as of other memory.
+    pub(crate) fn shared_files(&self) -> SharedFiles {
+        SharedFiles::new(self.pool_bytes, self.budget.clone())
     }
 
     /// Adds a pool to `memory`, unless pools are disabled.

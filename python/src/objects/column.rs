@@ -425,7 +425,7 @@ impl Column {
         Ok(PyBytes::new(py, &detached(py, || table.share_column_once())?))
     }
 
-    /// Why other processes cannot open the column in device memory; None if they can.
+    /// Why other processes cannot open the column in memory of its device; None if they can.
     #[getter]
     fn _sharing_obstacle(&self, py: Python<'_>) -> PyResult<Option<String>> {
         Ok(shared::obstacle(py, self.table()?))

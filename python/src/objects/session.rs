@@ -512,14 +512,14 @@ impl Session {
     }
 
     /// Opens a table or a column that another process on this host shares: `SharedTable`. The
-    /// result uses its memory in place if the session is on the same GPU; otherwise it is copied.
-    /// Raises DeviceError if the other process has ended or has closed the table, or if this
-    /// process does not see its GPU.
+    /// result uses its memory in place if the session is on the same device; otherwise it is
+    /// copied. Raises DeviceError if the other process has ended or has closed the table, or if
+    /// this process does not see its GPU.
     ///
     /// description: a bytes-like object.
     ///
-    /// >>> with table.to("cuda:0").share() as shared:
-    /// ...     cuda_session.open_shared(shared.description).num_rows
+    /// >>> with table.share() as shared:
+    /// ...     session.open_shared(shared.description).num_rows
     /// 3
     fn open_shared<'py>(&self, description: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         crate::objects::shared::open(&self.shared()?, description)

@@ -1,4 +1,4 @@
-//! Tables in device memory that other processes open.
+//! Tables that other processes open.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,11 +13,11 @@ use crate::runtime::errors::usage;
 use crate::runtime::process::ProcessLocal;
 use crate::runtime::work::detached;
 
-/// A copy of a table in memory of a CUDA device that other processes of the same user on this host
-/// can open with `Session.open_shared`, until it is closed. A process that has opened it can use it
-/// longer, also after this process has ended.
+/// A copy of a table, on its CUDA device or in host memory, that other processes of the same user
+/// on this host can open with `Session.open_shared`, until it is closed. A process that has opened
+/// it can use it longer, also after this process has ended.
 ///
-/// >>> with table.to("cuda:0").share() as shared:
+/// >>> with table.share() as shared:
 /// ...     shared
 /// <crossdock.SharedTable open>
 #[pyclass(frozen, weakref, module = "crossdock")]
@@ -40,7 +40,7 @@ impl SharedTable {
     /// The argument of `Session.open_shared` in the other process. It is no copy of the table. Keep
     /// it secret from other users, as the table itself.
     ///
-    /// >>> with table.to("cuda:0").share() as shared:
+    /// >>> with table.share() as shared:
     /// ...     type(shared.description)
     /// <class 'bytes'>
     #[getter]
@@ -53,7 +53,7 @@ impl SharedTable {
     /// Withdraws the table. Processes that have not opened it yet get an error. Closing twice has
     /// no effect.
     ///
-    /// >>> shared = table.to("cuda:0").share()
+    /// >>> shared = table.share()
     /// >>> shared.close()
     fn close(&self) -> PyResult<()> {
         self.with(|shared| drop(shared.take()))
@@ -86,7 +86,7 @@ pub fn open<'py>(shared: &Arc<Shared>, description: &Bound<'py, PyAny>) -> PyRes
     into_python(py, rebuilt, Some(shared))
 }
 
-/// Why other processes cannot open the table in device memory; None if they can.
+/// Why other processes cannot open the table in memory of its device; None if they can.
 pub fn obstacle(py: Python<'_>, table: &HostTable) -> Option<String> {
     match crate::runtime::process::detach(py, || table.sharing_way()) {
         SharingWay::Device => None,

@@ -487,11 +487,11 @@ impl Table {
         parts::to_python(py, self.parts(py)?)
     }
 
-    /// Shares the table, which must be on a CUDA device, with other processes of this user on this
-    /// host. It is copied once on the device, and the call does not wait for the copy.
+    /// Shares the table with other processes of this user on this host. It is copied once on its
+    /// device, and the call does not wait for a copy on a CUDA device.
     ///
-    /// >>> with table.to("cuda:0").share() as shared:
-    /// ...     cuda_session.open_shared(shared.description).num_rows
+    /// >>> with table.share() as shared:
+    /// ...     session.open_shared(shared.description).num_rows
     /// 3
     fn share(&self, py: Python<'_>) -> PyResult<SharedTable> {
         SharedTable::new(py, self.table()?)
@@ -503,7 +503,7 @@ impl Table {
         Ok(PyBytes::new(py, &detached(py, || table.share_once())?))
     }
 
-    /// Why other processes cannot open the table in device memory; None if they can.
+    /// Why other processes cannot open the table in memory of its device; None if they can.
     #[getter]
     fn _sharing_obstacle(&self, py: Python<'_>) -> PyResult<Option<String>> {
         Ok(shared::obstacle(py, self.table()?))

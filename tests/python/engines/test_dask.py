@@ -3,10 +3,13 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import dask.sizeof
+import pyarrow as pa
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Nanny, Scheduler, SpecCluster, wait
+from distributed.protocol import dask_serialize, deserialize, serialize
 
 import crossdock as cd
 import crossdock.dask
@@ -41,6 +44,87 @@ def test_workers_pass_each_object(client, mixed):
         assert again.to_pyarrow().equals(thing.to_pyarrow()) and moved.to_pyarrow().equals(thing.to_pyarrow())
     again = client.submit(lambda array: array, encoded, workers=[second]).result()
     assert again.encoding == "fastlanes.for" and again.to_bytes() == encoded.to_bytes()
+
+
+def count_shared():
+    """Counts the tables that this process shares. Runs in a worker."""
+    crossdock.dask.n_shared = 0
+    to_description = crossdock.dask._to_description
+
+    def counted(table):
+        result = to_description(table)
+        crossdock.dask.n_shared += 1
+        return result
+
+    dask_serialize.register((cd.Table, cd.Column))(counted)
+
+
+def large(n_batches):
+    """A table of 1.2 MB on each worker."""
+    rows = pa.table({"number": list(range(100_000)), "word": ["a", "b", None, "c"] * 25_000})
+    return cd.default_session().from_arrow(pa.Table.from_batches(rows.to_batches(100_000 // n_batches)))
+
+
+def test_workers_on_a_host_share_memory():
+    workers = {
+        i: {"cls": Nanny, "options": {"nthreads": 1, "preload": preload, "host": "127.0.0.1"}}
+        for i, preload in enumerate([["crossdock.dask"], ["crossdock.dask"], []])
+    }
+    scheduler = {"cls": Scheduler, "options": {"dashboard": False, "port": 0, "host": "127.0.0.1"}}
+    expected = large(3).to_pyarrow()
+    with SpecCluster(workers=workers, scheduler=scheduler) as cluster, Client(cluster) as client:
+        client.wait_for_workers(3)
+        names = {worker["name"]: address for address, worker in client.scheduler_info(n_workers=-1)["workers"].items()}
+        first, second, third = (names[i] for i in range(3))
+        client.run(count_shared, workers=[first, second])
+        whole = client.submit(large, 3, workers=[first])
+        n_shared = 0
+        for take, to, is_shared in [
+            (lambda table: table[:], second, True),
+            (lambda table: table["number"], second, True),
+            (lambda table: table.slice(7, 50_000), second, True),
+            (lambda table: {"nested": [table["word"]]}, second, True),
+            (lambda table: table[:], third, False),
+        ]:
+            sent = client.submit(take, whole, workers=[first], pure=False)
+            received = client.submit(lambda thing: thing, sent, workers=[to], pure=False)
+            received, values = received.result(), take(expected)
+            if isinstance(values, dict):
+                received, values = received["nested"][0], values["nested"][0]
+            assert received.to_pyarrow().equals(values)
+            n_shared += is_shared
+            assert client.run(lambda: crossdock.dask.n_shared, workers=[first]) == {first: n_shared}
+        # The other worker keeps the memory, and the client gets bytes.
+        kept = client.submit(
+            lambda table: table, client.submit(lambda t: t[:], whole, workers=[first]), workers=[second]
+        )
+        wait(kept)
+        client.retire_workers([first])
+        assert kept.result().to_pyarrow().equals(expected)
+        assert client.run(lambda: crossdock.dask.n_shared, workers=[second]) == {second: 0}
+
+
+def test_tables_that_cannot_be_shared_are_sent_as_bytes():
+    worker = SimpleNamespace(address=f"tcp://test-{os.getpid()}", extensions={}, handlers={"get_data": None})
+    crossdock.dask.share_on_host(worker)
+    assert crossdock.dask._is_reachable(worker.address) and not crossdock.dask._is_reachable("tcp://other")
+    table, small = large(1), cd.default_session().from_arrow(pa.table({"number": [1]}))
+    assert serialize(table)[0]["serializer"] == "pickle"
+    token = crossdock.dask._can_share.set(True)
+    try:
+        assert serialize(small)[0]["serializer"] == "pickle"
+        header, frames = serialize(table)
+        assert header["serializer"] == "dask" and len(frames) == 1 and len(frames[0]) < 2000
+        assert deserialize(header, frames).to_pyarrow().equals(table.to_pyarrow())
+        # Dask computes the task of a key again if its data is lost during the transport.
+        with pytest.raises(ConnectionError, match="another process has received it"):
+            deserialize(header, frames)
+        with cd.Session(memory=1 << 20) as limited:
+            assert serialize(limited.from_arrow(table.to_pyarrow()))[0]["serializer"] == "pickle"
+    finally:
+        crossdock.dask._can_share.reset(token)
+    worker.extensions["crossdock"].close()
+    assert not crossdock.dask._is_reachable(worker.address)
 
 
 def test_collections_read_the_fragments_of_a_scan(client, flights, tmp_path):

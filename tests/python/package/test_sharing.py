@@ -1,7 +1,8 @@
-"""Tables in device memory that another process opens."""
+"""Tables that another process opens, in host memory and in memory of a CUDA device."""
 
 import multiprocessing
 import os
+import pathlib
 import pickle
 import subprocess
 import sys
@@ -32,7 +33,7 @@ import sys
 import crossdock as cd
 import pyarrow as pa
 
-session = cd.Session("cuda:0")
+session = cd.Session(sys.argv[1])
 table = session.from_arrow(pa.table({"n": list(range(1000))}))
 shared = table.share()
 print(shared.description.hex(), flush=True)
@@ -80,17 +81,17 @@ def table(cuda):
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_opened_table_equals_the_shared_one(cuda_session, name):
+def test_opened_table_equals_the_shared_one(any_session, name):
     schema, batches = make(name)
     arrow = pa.Table.from_batches(batches, schema)
     try:
-        table = cuda_session.from_arrow(arrow)
+        table = any_session.from_arrow(arrow)
     except cd.UnsupportedError as error:
         pytest.skip(str(error))
     for part in (table, table.slice(1, table.num_rows // 2), table.slice(0, 0)):
         with part.share() as shared:
-            opened = cuda_session.open_shared(shared.description)
-        assert opened.device == "cuda:0" and opened.schema == part.schema
+            opened = any_session.open_shared(shared.description)
+        assert opened.device == any_session.device and opened.schema == part.schema
         # The texts of NaNs are equal.
         actual, expected = (
             [column.to_string(window=1000) for column in table.to_pyarrow().columns] for table in (opened, part)
@@ -98,63 +99,67 @@ def test_opened_table_equals_the_shared_one(cuda_session, name):
         assert actual == expected
 
 
-def test_several_batches_share_a_dictionary(cuda_session):
+def test_several_batches_share_a_dictionary(any_session):
     arrow = numbers()
     batches = pa.Table.from_batches(arrow.to_batches(max_chunksize=100))
-    table = cuda_session.from_arrow(batches)
+    table = any_session.from_arrow(batches)
     with table.share() as shared:
-        opened = cuda_session.open_shared(shared.description)
+        opened = any_session.open_shared(shared.description)
     assert opened.num_batches == table.num_batches and opened.to_pyarrow().equals(table.to_pyarrow())
 
 
-def test_processes_use_the_memory_after_it_was_withdrawn(table):
+def test_processes_use_the_memory_after_it_was_withdrawn(any_session):
     expected = str(total(numbers()))
-    with table.share() as shared:
-        processes = [start(OPEN, "cuda:0") for _ in range(2)]
+    with any_session.from_arrow(numbers()).share() as shared:
+        processes = [start(OPEN, any_session.device) for _ in range(2)]
         for process in processes:
-            assert say(process, shared.description.hex()) == f"cuda:0 {expected}"
+            assert say(process, shared.description.hex()) == f"{any_session.device} {expected}"
+    # Other tables must not reuse the memory.
+    others = [any_session.from_arrow(pa.table({"n": [7] * ROWS, "t": ["x"] * ROWS})).share() for _ in range(3)]
     for process in processes:
         assert say(process, "") == expected
         assert process.communicate(timeout=60) == ("", "")
+    for other in others:
+        other.close()
 
 
-def test_opened_table_outlives_the_process_that_shared_it(cuda_session):
-    process = start(SHARE)
+def test_opened_table_outlives_the_process_that_shared_it(any_session):
+    process = start(SHARE, any_session.device)
     description = bytes.fromhex(process.stdout.readline())
-    opened = cuda_session.open_shared(description)
+    opened = any_session.open_shared(description)
     assert process.communicate("\n", timeout=60) == ("", "")
     assert opened["n"].to_pyarrow().to_pylist() == list(range(1000))
     with pytest.raises(cd.DeviceError, match="cannot reach process .* must still run"):
-        cuda_session.open_shared(description)
+        any_session.open_shared(description)
 
 
-def test_closed_table_cannot_be_opened(cuda_session, table):
-    shared = table.share()
+def test_closed_table_cannot_be_opened(any_session):
+    shared = any_session.from_arrow(numbers()).share()
     description = shared.description
     shared.close()
     shared.close()
     with pytest.raises(cd.DeviceError, match="has withdrawn it"):
-        cuda_session.open_shared(description)
+        any_session.open_shared(description)
     with pytest.raises(cd.UsageError, match="closed"):
         _ = shared.description
 
 
-def test_damaged_descriptions_are_errors(cuda_session, table):
-    with table.share() as shared:
+def test_damaged_descriptions_are_errors(any_session):
+    with any_session.from_arrow(numbers()).share() as shared:
         description = shared.description
         for n in range(0, len(description), 7):
             with pytest.raises(cd.DataError):
-                cuda_session.open_shared(description[:n])
+                any_session.open_shared(description[:n])
         other_version = description[:8] + b"\x09" + description[9:]
         with pytest.raises(cd.UnsupportedError, match="shared memory of version 9"):
-            cuda_session.open_shared(other_version)
+            any_session.open_shared(other_version)
         for i in range(12, len(description)):
             damaged = description[:i] + bytes([description[i] ^ 0x41]) + description[i + 1 :]
             try:
-                cuda_session.open_shared(damaged)
+                any_session.open_shared(damaged)
             except cd.Error:
                 pass
-        assert cuda_session.open_shared(description).to_pyarrow().equals(numbers())
+        assert any_session.open_shared(description).to_pyarrow().equals(numbers())
 
 
 def test_gpu_that_the_process_does_not_see_is_an_error(table):
@@ -171,10 +176,26 @@ def test_gpu_that_the_process_does_not_see_is_an_error(table):
     assert "DeviceError" in process.stderr and "cuda" in process.stderr.lower(), process.stderr
 
 
-def test_session_on_another_device_copies_the_table(table):
-    with table.share() as shared, cd.Session("cpu") as host:
-        opened = host.open_shared(shared.description)
-        assert opened.device == "cpu" and opened.to_pyarrow().equals(numbers())
+def test_session_on_another_device_copies_the_table(cuda):
+    with cd.Session("cpu") as host, cd.Session(cuda) as gpu:
+        for sender, receiver in [(gpu, host), (host, gpu)]:
+            with sender.from_arrow(numbers()).share() as shared:
+                opened = receiver.open_shared(shared.description)
+            assert opened.device == receiver.device and opened.to_pyarrow().equals(numbers())
+
+
+def test_memory_on_the_host_is_reused_and_limited(session):
+    small = session.from_arrow(numbers())
+    for _ in range(100):
+        assert session.open_shared(small._share_once()).num_rows == ROWS
+    # A thread frees the memory of an opened table, possibly after the next one was shared.
+    files = [pathlib.Path(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
+    assert 0 < sum(file.is_symlink() and "crossdock-shared" in os.readlink(file) for file in files) < 20
+    with cd.Session(memory=1 << 20) as limited:
+        table = limited.from_arrow(pa.table({"n": list(range(140_000))}))
+        with pytest.raises(cd.OutOfMemoryError, match="limit"):
+            table.share()
+        assert table.slice(0, 1000)._share_once()
 
 
 def test_second_gpu_copies_the_table(table):
@@ -215,11 +236,6 @@ def test_memory_to_send_can_be_shared_by_cuda_ipc(cuda, table):
     except cd.DeviceError as error:
         # The driver accepts the memory, but supports no IPC.
         assert "from cuIpcGetMemHandle" in str(error)
-
-
-def test_table_on_the_host_cannot_be_shared(table):
-    with cd.Session("cpu") as session, pytest.raises(cd.UnsupportedError, match="expected a CUDA device"):
-        session.from_arrow(numbers()).share()
 
 
 def echo(tasks, results):

@@ -245,9 +245,10 @@ impl Account {
         self.allocate_kind(device, bytes, MemoryKind::Exportable)
     }
 
-    /// Allocates memory like [`Account::allocate_exportable`], for processes that trust each other.
-    /// After it was freed, the memory is reused. So it must not be freed before all processes that
-    /// opened it have unmapped it; see [`crate::FileMemory::with_lease`].
+    /// Allocates memory like [`Account::allocate_exportable`], for processes that trust each other,
+    /// on a CUDA device or on the host. After it was freed, the memory is reused. So memory of a
+    /// CUDA device must not be freed before all processes that opened it have unmapped it; see
+    /// [`crate::FileMemory::with_lease`]. Host memory may be freed before that.
     ///
     /// # Errors
     /// The errors of [`Account::allocate_shareable`].
@@ -259,7 +260,7 @@ impl Account {
         let index = self.backend.index_of(device)?;
         if kind.resource(self.backend.device(index)?).is_none() {
             return Err(Error::unsupported(format!(
-                "memory of {device} cannot be shared with other processes through CUDA IPC; expected a CUDA device"
+                "this kind of memory, which other processes open, does not exist on {device}; expected a CUDA device"
             )));
         }
         let request = Request { bytes, alignment: MIN_ALIGNMENT };

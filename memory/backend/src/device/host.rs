@@ -16,6 +16,7 @@ use crate::tasks::InstanceTasks;
 pub(crate) struct HostDevice {
     description: DeviceDescription,
     memory: Box<dyn Resource>,
+    shared: Option<Box<dyn Resource>>,
     addresses: Addresses,
 }
 
@@ -29,8 +30,13 @@ pub(crate) enum Addresses {
 }
 
 impl HostDevice {
-    /// Creates `cpu`. `hidden` lists the blocks of the test device, if that device exists.
-    pub(crate) fn cpu(memory: Box<dyn Resource>, hidden: Option<Arc<Ranges>>) -> Self {
+    /// Creates `cpu`. `shared` is its memory for other processes. `hidden` lists the blocks of the
+    /// test device, if that device exists.
+    pub(crate) fn cpu(
+        memory: Box<dyn Resource>,
+        shared: Box<dyn Resource>,
+        hidden: Option<Arc<Ranges>>,
+    ) -> Self {
         let description = DeviceDescription {
             device: Device::CPU,
             name: "cpu".into(),
@@ -38,7 +44,7 @@ impl HostDevice {
             memory_bytes: physical_memory_bytes(),
             host_accessible: true,
         };
-        Self { description, memory, addresses: Addresses::Plain { hidden } }
+        Self { description, memory, shared: Some(shared), addresses: Addresses::Plain { hidden } }
     }
 
     /// Creates `untouchable`. `memory` registers its blocks in `ranges`.
@@ -50,7 +56,7 @@ impl HostDevice {
             memory_bytes: physical_memory_bytes(),
             host_accessible: false,
         };
-        Self { description, memory, addresses: Addresses::Aliases(ranges) }
+        Self { description, memory, shared: None, addresses: Addresses::Aliases(ranges) }
     }
 
     /// The device of pinned memory. All CUDA devices can read and write this memory.
@@ -65,7 +71,7 @@ impl HostDevice {
             memory_bytes: physical_memory_bytes(),
             host_accessible: true,
         };
-        Self { description, memory, addresses: Addresses::Plain { hidden: None } }
+        Self { description, memory, shared: None, addresses: Addresses::Plain { hidden: None } }
     }
 
     /// Returns `args` with addresses that a CPU implementation can dereference.
@@ -90,6 +96,10 @@ impl DeviceBackend for HostDevice {
 
     fn memory(&self) -> &dyn Resource {
         &*self.memory
+    }
+
+    fn shared(&self) -> Option<&dyn Resource> {
+        self.shared.as_deref()
     }
 
     fn resolve(&self, address: *const c_void, bytes: usize) -> Result<*mut u8> {

@@ -9,6 +9,7 @@ mod host;
 mod limited;
 mod pool;
 mod published;
+mod shared_files;
 mod sync;
 mod untouchable;
 
@@ -28,6 +29,8 @@ pub(crate) use host::HostMemory;
 pub(crate) use limited::{Budget, Limited};
 pub(crate) use pool::Pool;
 pub(crate) use published::{Published, Ranges};
+pub(crate) use shared_files::SharedFiles;
+pub use shared_files::SharedHostMemory;
 pub(crate) use untouchable::AliasedMemory;
 
 /// Minimum alignment of a block, in bytes.
