@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::registry::Way;
 use crate::session::Session;
 use crate::source::Input;
+use crate::whole_ranges;
 
 /// The format of encoded arrays in capsules. The plugin of this format reads and writes Vortex
 /// types.
@@ -26,7 +27,7 @@ impl Session {
     /// # Errors
     /// [`Error::Data`] if the bytes are not exactly one encoded array.
     pub fn read_encoded(&self, input: &Input) -> Result<EncodedArray> {
-        let source = Source::new(input.shared());
+        let source = Source::new(whole_ranges::source(input.shared()));
         let check_cancelled = |_, _| {
             if self.cancel_flag().is_cancelled() { Err(ApiError::cancelled("cancelled")) } else { Ok(()) }
         };

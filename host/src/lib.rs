@@ -87,6 +87,7 @@ mod tracing_hooks;
 mod trust;
 mod uri;
 mod vortex_types;
+mod whole_ranges;
 mod writer;
 
 pub use arrow_streams::RecordBatches;

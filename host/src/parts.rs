@@ -1,10 +1,11 @@
 //! Takes tables, columns, schemas and encoded arrays apart, and rebuilds them in another process.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow_schema::{FieldRef, Schema, SchemaRef};
 use crossdock_arrays::{DeviceBatch, Level, export_schema, validate};
-use crossdock_memory::{Buffer, ForeignOwner, Ready, Stream};
+use crossdock_memory::{ALIGNMENT, Buffer, ForeignOwner, Ready, Stream};
 use crossdock_parts::{
     BatchParts, BufferRecord, Content, Header, PartReader, Place, TableParts, TreeParts, buffers, own_rows,
     read_schema, write_schema,
@@ -18,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::place::{Route, is_host_memory, move_batch, move_batch_by};
 use crate::session::Session;
 use crate::table::Table;
+use crate::whole_ranges::{self, Run};
 
 /// An object that was taken apart: a small header, and the buffers that it refers to.
 ///
@@ -221,11 +223,15 @@ impl Session {
         buffers: Vec<Buffer>,
     ) -> Result<Rebuilt> {
         check_buffers(&header.0.buffers, &buffers, device).map_err(rebuild_error)?;
+        let buffers = match is_host_memory(device) {
+            true => buffers.into_iter().map(whole_ranges::buffer).collect(),
+            false => buffers,
+        };
         if let Some(schema) = header.schema()? {
             return Ok(schema);
         }
         let stream = self.memory().default_stream(device).map_err(rebuild_error)?;
-        let mut from = Received { buffers, stream, route };
+        let mut from = Received { buffers, copied: HashSet::new(), stream, route };
         match header.0.content {
             Content::Table(parts) => self.rebuild_table(parts, &mut from).map(Rebuilt::Table),
             Content::Column(parts) => {
@@ -306,7 +312,8 @@ fn move_to_host(session: &Session, batch: &DeviceBatch, cpu: &Stream) -> Result<
 #[derive(Default)]
 pub(crate) struct Collected {
     /// In the order of their first use, so that equal objects have equal headers. No buffer
-    /// contains another one.
+    /// contains another one. Neighbours in the memory of one source are one buffer, because each
+    /// buffer has a cost in Ray and Dask.
     pub(crate) buffers: Vec<Buffer>,
     /// The address of each buffer and its index, ordered by address.
     by_address: Vec<(u64, u32)>,
@@ -322,27 +329,41 @@ impl Collected {
                 drop(buffer.host_view(cpu)?);
             }
         }
-        Self::on_one_device(all.into_iter())
+        Self::in_runs(all.into_iter(), Run::extend)
     }
 
     /// Collects buffers on one device, whose addresses are in one address space. The events of
     /// buffers that are part of other buffers are not kept.
     pub(crate) fn on_one_device(all: impl Iterator<Item = Buffer>) -> ApiResult<Self> {
+        Self::in_runs(all, |_, buffer| Some(buffer))
+    }
+
+    /// `extend` adds a buffer to the run before it, or returns it.
+    fn in_runs(
+        all: impl Iterator<Item = Buffer>,
+        extend: impl Fn(&mut Run, Buffer) -> Option<Buffer>,
+    ) -> ApiResult<Self> {
         let all = all.filter(|buffer| !buffer.is_empty()).enumerate();
         let mut all: Vec<(usize, Buffer)> = all.collect();
         let end = |buffer: &Buffer| buffer.address() + buffer.len().unwrap_or(0) as u64;
         all.sort_by_key(|(_, buffer)| (buffer.address(), std::cmp::Reverse(end(buffer))));
-        let mut kept: Vec<(usize, Buffer)> = Vec::with_capacity(all.len());
+        let mut runs: Vec<(usize, Run)> = Vec::with_capacity(all.len());
         for (first_use, buffer) in all {
-            match kept.last_mut().filter(|(_, last)| end(&buffer) <= end(last)) {
-                Some((use_of_last, _)) => *use_of_last = first_use.min(*use_of_last),
-                None => kept.push((first_use, buffer)),
+            let rest = match runs.last_mut() {
+                Some((_, run)) if !run.contains(&buffer) => extend(run, buffer),
+                Some(_) => None,
+                None => Some(buffer),
+            };
+            match (rest, runs.last_mut()) {
+                (Some(buffer), _) => runs.push((first_use, Run::new(buffer))),
+                (None, Some((use_of_run, _))) => *use_of_run = first_use.min(*use_of_run),
+                (None, None) => {}
             }
         }
-        kept.sort_by_key(|(first_use, _)| *first_use);
-        let too_many = |_| ApiError::unsupported(format!("an object of {} buffers", kept.len()));
-        u32::try_from(kept.len()).map_err(too_many)?;
-        let buffers: Vec<Buffer> = kept.into_iter().map(|(_, buffer)| buffer).collect();
+        runs.sort_by_key(|(first_use, _)| *first_use);
+        let too_many = |_| ApiError::unsupported(format!("an object of {} buffers", runs.len()));
+        u32::try_from(runs.len()).map_err(too_many)?;
+        let buffers: Vec<Buffer> = runs.into_iter().map(|(_, run)| run.into_buffer()).collect();
         let mut by_address: Vec<_> = buffers.iter().map(Buffer::address).zip(0..).collect();
         by_address.sort_unstable();
         Ok(Self { buffers, by_address })
@@ -397,6 +418,8 @@ fn check_buffers(expected: &[u64], got: &[Buffer], on: Device) -> ApiResult<()> 
 /// The buffers from which an object is rebuilt.
 struct Received {
     buffers: Vec<Buffer>,
+    /// The indices of the buffers that were copied to another address.
+    copied: HashSet<u32>,
     /// A stream of the device of the buffers.
     stream: Stream,
     route: Route,
@@ -404,7 +427,7 @@ struct Received {
 
 impl Received {
     /// Returns the bytes at a place. Their address is a multiple of `alignment`; if it is not, they
-    /// are copied. The copy of a whole buffer replaces the buffer.
+    /// are copied. The first time, the whole buffer is copied, and the copy replaces it.
     fn aligned(&mut self, place: Place, alignment: u64) -> ApiResult<Buffer> {
         let Place { index, offset, bytes } = place;
         if bytes == 0 {
@@ -425,11 +448,12 @@ impl Received {
                 "bytes {offset}..+{bytes} of buffer {index} do not begin at a multiple of {alignment} bytes"
             )));
         }
-        let copy = copy_aligned(&slice, alignment, &self.stream)?;
-        if buffer.len() == Some(bytes) {
-            *buffer = copy.clone();
+        if self.copied.insert(index) {
+            // The other ranges of the buffer probably have the same offset from aligned addresses.
+            *buffer = copy_aligned(buffer, offset, alignment.max(ALIGNMENT as u64), &self.stream)?;
+            return buffer.slice(offset, bytes);
         }
-        Ok(copy)
+        copy_aligned(&slice, 0, alignment, &self.stream)
     }
 
     fn encoded(&mut self, record: &BufferRecord<Place>) -> ApiResult<Owned<abi::EncodedBuffer>> {
@@ -468,15 +492,17 @@ impl PartReader<Place> for Received {
     }
 }
 
-fn copy_aligned(buffer: &Buffer, alignment: u64, stream: &Stream) -> ApiResult<Buffer> {
+/// Copies a buffer, so that the address of the byte at `offset` is a multiple of `alignment`.
+fn copy_aligned(buffer: &Buffer, offset: usize, alignment: u64, stream: &Stream) -> ApiResult<Buffer> {
     let view = buffer.host_view(stream)?;
     let too_long = || ApiError::out_of_memory(format!("a buffer of {} bytes", view.len()));
     let room = view.len().checked_add(alignment as usize).ok_or_else(too_long)?;
     let mut block = stream.memory().alloc(stream, room)?;
-    let skipped = (block.address().next_multiple_of(alignment) - block.address()) as usize;
+    let at = block.address() + offset as u64;
+    let skipped = (at.next_multiple_of(alignment) - at) as usize;
     let to = block.host_slice_mut().and_then(|to| to.get_mut(skipped..)?.get_mut(..view.len()));
     to.ok_or_else(|| ApiError::internal("the host cannot write its own memory"))?.copy_from_slice(&view);
-    block.freeze_now().slice(skipped, view.len())
+    block.freeze_now().slice(skipped, view.len()).map(whole_ranges::buffer)
 }
 
 fn empty() -> Buffer {

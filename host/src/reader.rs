@@ -23,6 +23,7 @@ use crate::session::Session;
 use crate::source::{FileSource, Input, PipeSource};
 use crate::stated_rows::StatedRows;
 use crate::tracing_hooks::{self, Producer, TracedDrop};
+use crate::whole_ranges;
 
 /// After batches with this number of bytes in total, the pages of a mapped input are released.
 /// Therefore, only a bounded part of a large file is in memory.
@@ -144,7 +145,9 @@ impl Session {
         let options = &options.options;
         let requested = request.selection.columns.clone();
         let open = |request: &mut Request| {
-            let source = |input: &Input| Source::new(tracing_hooks::source(input.shared(), plugin.account()));
+            let source = |input: &Input| {
+                Source::new(tracing_hooks::source(whole_ranges::source(input.shared()), plugin.account()))
+            };
             let input = match inputs.as_slice() {
                 [input] if !several => ApiInput::Source(source(input)),
                 inputs => ApiInput::Sources(inputs.iter().map(source).collect()),

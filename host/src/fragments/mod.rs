@@ -16,6 +16,7 @@ use crate::registry::Choice;
 use crate::session::Session;
 use crate::source::Input;
 use crate::tracing_hooks;
+use crate::whole_ranges;
 pub use statistics::check_schema as check_statistics_schema;
 pub(crate) use token::{ReaderName, Token};
 
@@ -55,7 +56,8 @@ impl Session {
         if options.fragment.is_none() && plugin.importer()?.has_fragments() {
             let what = format!("list the fragments of '{}'", input.name());
             let failed = |error| plugin.failed(&*what, error);
-            let source = Source::new(tracing_hooks::source(input.shared(), plugin.account()));
+            let source =
+                Source::new(tracing_hooks::source(whole_ranges::source(input.shared()), plugin.account()));
             let request = ReadRequest::new(&format.name).with_options(&options.options);
             let importer = plugin.importer()?;
             let input = match format.several {

@@ -101,6 +101,29 @@ def address(thing):
     return array.__array_interface__["data"][0]
 
 
+def test_neighbours_in_the_memory_of_a_file_are_one_buffer(session, tmp_path):
+    table = session.from_arrow(numbers())
+    table.write_ipc(tmp_path / "numbers.arrow")
+    separate = len(table.to_parts()[1])
+    mapped = session.read_ipc(tmp_path / "numbers.arrow")
+    header, buffers = mapped.to_parts()
+    assert len(buffers) <= mapped.num_batches + 1 < separate
+    received = session.from_parts(header, [bytes(buffer) for buffer in buffers])
+    assert_equal(received, table)
+    # A process that passes the table on sends as few buffers.
+    again, _, _ = out_of_band(received)
+    assert len(received.to_parts()[1]) == len(buffers) and len(again.to_parts()[1]) <= separate
+    assert_equal(again, table)
+    # The bytes of other columns stay here, also if they are few.
+    for rows in (1, 7, ROWS):
+        columns = pa.table({"a": list(range(rows)), "secret": [0x5EC2E7] * rows, "b": list(range(rows))})
+        session.from_arrow(columns).write_ipc(tmp_path / "three.arrow")
+        part = session.read_ipc(tmp_path / "three.arrow")[["a", "b"]]
+        header, buffers = part.to_parts()
+        assert not any((0x5EC2E7).to_bytes(4, "little") in bytes(buffer) for buffer in buffers)
+        assert_equal(session.from_parts(header, buffers), part)
+
+
 def test_parts_are_read_only_and_keep_their_memory(session):
     header, parts = session.from_arrow(numbers()).to_parts()
     assert isinstance(header, bytes) and all(len(part) > 0 for part in parts)
