@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
 use crossdock_plugin_api::{Error, Result};
-use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::file::metadata::{
     ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
 };
 
 use crate::bytes::File;
 use crate::error::{of_reader, reading};
+use crate::schema::schema_of;
 use crate::thrift::{Reader, Type};
 
 /// The bytes at the beginning and the end of a file.
@@ -102,23 +102,6 @@ impl Footer {
             }
         }
         Ok(())
-    }
-}
-
-/// Arrow's schema of a file, and why the one in the metadata is not used, if it is not.
-fn schema_of(metadata: &Arc<ParquetMetaData>) -> Result<(SchemaRef, Option<String>)> {
-    let read = |options: ArrowReaderOptions| {
-        let arrow = reading(|| {
-            ArrowReaderMetadata::try_new(metadata.clone(), options).map_err(|error| of_reader(&error))
-        });
-        arrow.map(|arrow| arrow.schema().clone()).map_err(|error| error.context("the schema"))
-    };
-    match read(ArrowReaderOptions::new()) {
-        Ok(schema) => Ok((schema, None)),
-        Err(error) => {
-            let schema = read(ArrowReaderOptions::new().with_skip_arrow_metadata(true))?;
-            Ok((schema, Some(error.message().to_owned())))
-        }
     }
 }
 

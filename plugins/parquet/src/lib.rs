@@ -29,6 +29,7 @@ mod prune;
 mod reader;
 mod rows;
 mod running;
+mod schema;
 mod settings;
 mod sink;
 mod statistics;

@@ -1,5 +1,7 @@
 """Files of pyarrow are read with the same values and types, and written files are read by pyarrow and Polars."""
 
+import datetime
+import decimal
 import pathlib
 
 import crossdock as cd
@@ -112,6 +114,72 @@ def test_types_that_pyarrow_changes_are_read_as_they_were_written(session, tmp_p
     table = pa.table({"a": pa.array([86_400_000 if data_type == pa.date64() else 3, None], data_type)})
     session.write(table, tmp_path / "x.parquet")
     tables.assert_equal(session.read(tmp_path / "x.parquet").to_pyarrow(), table)
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.4", "2.6"])
+def test_zones_are_kept_if_the_file_has_another_unit(session, tmp_path, version):
+    instants = tables.cycle([1, None, 1_700_000_000], 500)
+    nanoseconds = tables.cycle([1000, None, 1_700_000_000_000], 500)
+    columns = {
+        f"{unit} {zone}": pa.array(nanoseconds if unit == "ns" else instants, pa.timestamp(unit, zone))
+        for unit in ("s", "ms", "us", "ns")
+        for zone in (None, "UTC", "Europe/Berlin", "+02:00")
+    }
+    berlin = columns["s Europe/Berlin"]
+    columns["dictionary"] = berlin.dictionary_encode()
+    columns["struct"] = pa.StructArray.from_arrays([pa.nulls(500), berlin], ["null", "time"])
+    columns["list"] = pa.ListArray.from_arrays(pa.array(range(501)), berlin)
+    columns["map"] = pa.MapArray.from_arrays(pa.array(range(501)), pa.array(map(str, range(500))), berlin)
+    pq.write_table(pa.table(columns), tmp_path / "x.parquet", version=version)
+    got, expected = session.read(tmp_path / "x.parquet").to_pyarrow(), pq.read_table(tmp_path / "x.parquet")
+    # pyarrow loses the zone of a dictionary.
+    assert got["dictionary"].type == expected["s Europe/Berlin"].type == pa.timestamp("ms", "Europe/Berlin")
+    for name in set(expected.column_names) - {"dictionary"}:
+        assert str(got[name].type) == str(expected[name].type).replace(" ('map')", "")
+    assert got.to_pylist() == expected.to_pylist()
+    later = ("s Europe/Berlin", ">", datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC))
+    rows = session.scan(tmp_path / "x.parquet", columns=["ms UTC"], filter=[later]).to_table().num_rows
+    assert rows == instants.to_pylist().count(1_700_000_000)
+
+
+def test_dictionaries_of_every_type_are_read(session, tmp_path):
+    decimals = [decimal.Decimal("1.5"), decimal.Decimal("-2.5")]
+    values = [
+        pa.array([True, False]),
+        pa.array([1.5, -0.0], pa.float16()),
+        pa.array([1.5, -0.0], pa.float32()),
+        pa.array([7, 8], pa.uint16()),
+        pa.array([7, 8], pa.date32()),
+        pa.array([7, 8], pa.time64("us")),
+        pa.array([7, 8], pa.duration("ms")),
+        pa.array([7000, 8000], pa.timestamp("ns", "Asia/Tokyo")),
+        pa.array([b"ab", b"cd"], pa.binary(2)),
+        pa.array(["a", ""], pa.large_string()),
+        pa.array([b"a", b""]),
+        *(pa.array(decimals, type) for type in (pa.decimal128(9, 1), pa.decimal128(38, 1), pa.decimal256(50, 1))),
+    ]
+    for of_values in values:
+        column = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 1], pa.int8()), of_values)
+        nested = pa.ListArray.from_arrays([0, 2, 4], column)
+        pq.write_table(pa.table({"x": column}), tmp_path / "x.parquet")
+        pq.write_table(pa.table({"x": nested}), tmp_path / "nested.parquet")
+        for file, expected in (("x", column), ("nested", nested)):
+            got = session.read(tmp_path / f"{file}.parquet")["x"].to_pyarrow()
+            assert got.to_pylist() == expected.to_pylist(), of_values.type
+
+
+@pytest.mark.parametrize("store_schema", [True, False])
+def test_types_that_are_only_in_the_schema_of_parquet_are_extension_types(session, tmp_path, store_schema):
+    uuids = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(range(16)), None], pa.binary(16)))
+    texts = pa.ExtensionArray.from_storage(pa.json_(), pa.array(["[1]", None]))
+    table = pa.table({"u": uuids, "j": texts, "l": pa.ListArray.from_arrays([0, 1, 2], uuids)})
+    pq.write_table(table, tmp_path / "x.parquet", store_schema=store_schema)
+    got, expected = session.read(tmp_path / "x.parquet").to_pyarrow(), pq.read_table(tmp_path / "x.parquet")
+    assert got.schema.types == expected.schema.types == table.schema.types
+    assert got.to_pylist() == expected.to_pylist()
+    session.write(table, tmp_path / "y.parquet")
+    stored = pq.ParquetFile(tmp_path / "y.parquet").schema
+    assert [stored.column(i).logical_type.type for i in range(3)] == ["UUID", "JSON", "UUID"]
 
 
 def test_run_ends_and_views_of_lists_are_read_as_they_were_written(session, tmp_path):
