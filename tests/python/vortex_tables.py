@@ -106,11 +106,31 @@ def nested(n, generator):
     }
 
 
-GROUPS = {"integers": integers, "numbers": numbers, "texts": texts, "nested": nested}
+def extensions(n, generator):
+    """Extension types that Arrow and Vortex define under different names."""
+
+    def uuids(values):
+        return pa.ExtensionArray.from_storage(pa.uuid(), pa.array(values, pa.binary(16)))
+
+    ids = uuids([None if i % 7 == 3 else generator.bytes(16) for i in range(n)])
+    few = uuids([bytes([i // 100 % 5]) * 16 for i in range(n)])
+    texts = pa.array([None if i % 5 == 1 else f'{{"value": {i % 1000}}}' for i in range(n)], pa.string())
+    return {
+        "uuid": ids,
+        "uuid, few": few,
+        "uuid, constant": uuids([b"constant of bytes"[:16]] * n),
+        "uuid, null": uuids([None] * n),
+        "uuid, in a list": pa.ListArray.from_arrays(pa.array(range(n + 1), pa.int32()), few),
+        "uuid, in a struct": pa.StructArray.from_arrays([ids], ["x"]),
+        "json": pa.ExtensionArray.from_storage(pa.json_(), texts),
+    }
 
 
-def table(n, groups=tuple(GROUPS)):
-    """Returns a table of n rows with the columns of some groups."""
+GROUPS = {"integers": integers, "numbers": numbers, "texts": texts, "nested": nested, "extensions": extensions}
+
+
+def table(n, groups=("integers", "numbers", "texts", "nested")):
+    """Returns a table of n rows with the columns of some groups. The default is that of the golden files."""
     generator = np.random.default_rng(n)
     columns = {}
     for group in groups:

@@ -13,7 +13,8 @@ use nested::Rows;
 pub(crate) use nested::sequence;
 pub use nested::{Gathered, InvalidLists, can_take, gather, row_width};
 pub(crate) use others::take_in_range;
-pub(crate) use plain::{from_plain, plain_type, to_plain};
+pub(crate) use plain::plain_type;
+pub use plain::{from_plain, to_plain};
 
 /// The width that the values of a type have in the first buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

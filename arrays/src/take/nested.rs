@@ -4,7 +4,7 @@ use arrow_schema::DataType;
 use crossdock_kernels::{Checks, IntType, Integers, Lists, Numbers, Source, Words};
 use crossdock_memory::{Buffer, Error, Result, Stream};
 
-use super::{Slot, Slots, Validity, others, select_values};
+use super::{Slot, Slots, Validity, from_plain, others, select_values, to_plain};
 use crate::DeviceArray;
 
 /// Bytes per offset.
@@ -13,7 +13,7 @@ const OFFSET_BYTES: usize = 4;
 /// Whether rows of a type can be taken.
 pub fn can_take(data_type: &DataType) -> bool {
     match data_type {
-        DataType::Null => true,
+        DataType::Null | DataType::FixedSizeBinary(_) => true,
         DataType::Struct(fields) => fields.iter().all(|field| can_take(field.data_type())),
         DataType::List(field) | DataType::Map(field, _) | DataType::FixedSizeList(field, _) => {
             can_take(field.data_type())
@@ -95,6 +95,10 @@ pub(super) fn take_rows(stream: &Stream, values: &DeviceArray, rows: Rows<'_>) -
         let select = |slots: &Slots| rows.of(stream, slots.source(), slots.width).map(Ok);
         return select_values(stream, values, rows.len, rows.valid.cloned(), &select)?
             .map_err(unexpectedly_invalid);
+    }
+    if let (DataType::FixedSizeBinary(_), false) = (data_type, rows.are_in_range) {
+        let taken = take_rows(stream, &to_plain(values, stream)?, rows)?;
+        return from_plain(&taken, data_type, stream);
     }
     if !can_take_directly(data_type) {
         return others::take_other(stream, values, rows);

@@ -34,8 +34,12 @@ pub(crate) fn plain_type(data_type: &DataType) -> DataType {
     }
 }
 
-/// Converts an array to its [`plain_type`].
-pub(crate) fn to_plain(array: &DeviceArray, stream: &Stream) -> Result<DeviceArray> {
+/// Converts an array to the equivalent type of lists of bytes instead of strings and binary values,
+/// with offsets of 32 bits. Other buffers are shared.
+///
+/// # Errors
+/// If offsets exceed 32 bits, or if the length of a buffer is unknown.
+pub fn to_plain(array: &DeviceArray, stream: &Stream) -> Result<DeviceArray> {
     let (data_type, plain) = (array.data_type(), plain_type(array.data_type()));
     if *data_type == plain {
         return Ok(array.clone());
@@ -75,8 +79,11 @@ fn plain_child(array: &DeviceArray, stream: &Stream) -> Result<DeviceArray> {
     to_plain(array.children().first().ok_or_else(no_child)?, stream)
 }
 
-/// Converts an array of [`plain_type`] back to `data_type`.
-pub(crate) fn from_plain(array: &DeviceArray, data_type: &DataType, stream: &Stream) -> Result<DeviceArray> {
+/// Converts an array back to `data_type`, whose values [`to_plain`] converts to the array's type.
+///
+/// # Errors
+/// If `data_type` is another type, or if the length of a buffer is unknown.
+pub fn from_plain(array: &DeviceArray, data_type: &DataType, stream: &Stream) -> Result<DeviceArray> {
     if array.data_type() == data_type {
         return Ok(array.clone());
     }

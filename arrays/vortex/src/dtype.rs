@@ -3,8 +3,9 @@
 //! Vortex's types are logical. If Arrow has several physical types for one logical type, the result
 //! is the physical type that Vortex exports: views for text and bytes, 32-bit offsets for lists,
 //! 128 bits for decimals up to precision 38 and 256 bits above. Vortex's extension types for dates
-//! and times become Arrow types. All other extension types become Arrow extension types with the
-//! same storage, name and metadata.
+//! and times become Arrow types, and those for UUIDs and JSON become Arrow's canonical extension
+//! types. All other extension types become Arrow extension types with the same storage, name and
+//! metadata.
 
 use std::sync::Arc;
 
@@ -23,9 +24,27 @@ pub const MAX_DEPTH: usize = 64;
 pub const EXTENSION_NAME: &str = "ARROW:extension:name";
 /// Arrow's key for an extension type's metadata. The value may be any bytes.
 pub const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
-/// The key under which releases before 0.3 wrote metadata that is not text. The value consists of
-/// hexadecimal digits. This crate still reads the key.
+/// The key for Vortex's metadata of an extension type for which Arrow defines other metadata. The
+/// value consists of hexadecimal digits. Releases before 0.3 wrote all metadata that is not text
+/// under this key.
 pub const EXTENSION_METADATA_HEX: &str = "vortex:extension:metadata:hex";
+
+/// Vortex's and Arrow's names of extension types that both define.
+pub(crate) const UUID: (&str, &str) = ("vortex.uuid", "arrow.uuid");
+pub(crate) const JSON: (&str, &str) = ("vortex.json", "arrow.json");
+/// The number of bytes of a UUID.
+const UUID_BYTES: i32 = 16;
+
+/// Whether fields have Arrow's type for UUIDs, whose storage in Vortex is [`uuid_storage`].
+pub fn is_uuid(field: &Field) -> bool {
+    *field.data_type() == DataType::FixedSizeBinary(UUID_BYTES)
+        && field.metadata().get(EXTENSION_NAME).is_some_and(|name| name == UUID.1)
+}
+
+/// The storage of UUIDs: lists of 16 bytes without nulls.
+pub fn uuid_storage() -> DataType {
+    DataType::FixedSizeList(Arc::new(Field::new("item", DataType::UInt8, false)), UUID_BYTES)
+}
 
 /// Type numbers of the flatbuffer.
 pub(crate) mod tag {
@@ -146,10 +165,20 @@ fn extension(name: &str, kind: Table<'_, '_>, depth: usize) -> Result<Field> {
             "the storage is an extension type too, but Arrow's extension types cannot be nested",
         )));
     }
-    let id = without_nul(id, "the name")?;
+    let (id, storage, hex) = match id {
+        id if id == UUID.0 && *storage.data_type() == uuid_storage() => {
+            (UUID.1, storage.with_data_type(DataType::FixedSizeBinary(UUID_BYTES)), true)
+        }
+        id if id == JSON.0 && *storage.data_type() == DataType::Utf8View => (JSON.1, storage, true),
+        id => (without_nul(id, "the name")?, storage, false),
+    };
+    let digits: String = metadata.iter().map(|byte| format!("{byte:02x}")).collect();
     let mut extension_pairs = vec![(EXTENSION_NAME.as_bytes(), id.as_bytes())];
-    if !metadata.is_empty() {
-        extension_pairs.push((EXTENSION_METADATA.as_bytes(), metadata));
+    match (metadata.is_empty(), hex) {
+        (true, _) => {}
+        (false, false) => extension_pairs.push((EXTENSION_METADATA.as_bytes(), metadata)),
+        // Arrow defines other metadata for its own extension types.
+        (false, true) => extension_pairs.push((EXTENSION_METADATA_HEX.as_bytes(), digits.as_bytes())),
     }
     let storage_pairs = pairs(storage.metadata());
     let storage_pairs = storage_pairs.iter().map(|(key, value)| (key.as_slice(), value.as_slice()));

@@ -111,6 +111,34 @@ fn extension_types_keep_name_and_metadata() {
 }
 
 #[test]
+fn uuids_and_json_have_the_names_of_arrow() {
+    let extension = |data_type, name: &str| {
+        let pairs = [(EXTENSION_NAME.to_owned(), name.to_owned())];
+        field(data_type, true).with_metadata(pairs.into_iter().collect::<arrow_schema::Metadata>())
+    };
+    let has = |bytes: &[u8], text: &str| bytes.windows(text.len()).any(|part| part == text.as_bytes());
+    let uuid = extension(DataType::FixedSizeBinary(16), "arrow.uuid");
+    let json = extension(DataType::Utf8View, "arrow.json");
+    for (field, name) in [(&uuid, "vortex.uuid"), (&json, "vortex.json")] {
+        let bytes = write(field).unwrap();
+        assert!(has(&bytes, name) && !has(&bytes, "arrow."), "{name}");
+        assert_eq!(dtype::read(&bytes).unwrap(), *field);
+    }
+    // Vortex's metadata is not that of Arrow, and is kept for Vortex.
+    let mut version = uuid.clone();
+    version.metadata_mut().insert(EXTENSION_METADATA_HEX.to_owned(), "04ff".to_owned());
+    assert_eq!(dtype::read(&write(&version).unwrap()).unwrap(), version);
+    // With other storage, these are other types.
+    for other in [
+        extension(DataType::Int32, "vortex.uuid"),
+        extension(DataType::Int32, "arrow.uuid"),
+        extension(DataType::BinaryView, "arrow.json"),
+    ] {
+        assert_eq!(dtype::read(&write(&other).unwrap()).unwrap(), other);
+    }
+}
+
+#[test]
 fn reads_types_written_by_vortex() {
     use DataType::*;
     let pair = vec![Field::new("x", Int8, true), Field::new("y", Utf8View, true)];

@@ -5,7 +5,10 @@ use crossdock_arrays::metadata::{of_dictionary_values, pairs};
 use crossdock_plugin_api::{Error, Result};
 use flatbuffers::{FlatBufferBuilder, TableFinishedWIPOffset, WIPOffset};
 
-use crate::dtype::{DAYS, EXTENSION_METADATA, EXTENSION_METADATA_HEX, EXTENSION_NAME, MAX_DEPTH, UNITS, tag};
+use crate::dtype::{
+    DAYS, EXTENSION_METADATA, EXTENSION_METADATA_HEX, EXTENSION_NAME, JSON, MAX_DEPTH, UNITS, UUID, is_uuid,
+    tag, uuid_storage,
+};
 use crate::ptype::PType;
 
 type Builder<'a> = FlatBufferBuilder<'a>;
@@ -38,8 +41,24 @@ fn dtype(b: &mut Builder<'_>, field: &Field, depth: usize) -> Result<Written> {
     let mut pairs = field.metadata().clone();
     let metadata = extension_metadata(field)?;
     pairs.remove(EXTENSION_NAME);
-    let storage = dtype(b, &field.clone().with_metadata(pairs), depth + 1)?;
+    let mut storage = field.clone().with_metadata(pairs);
+    let id = match id.as_str() {
+        _ if is_uuid(field) => {
+            storage.set_data_type(uuid_storage());
+            UUID.0
+        }
+        id if id == JSON.1 && is_text(field.data_type()) => JSON.0,
+        id => id,
+    };
+    let storage = dtype(b, &storage, depth + 1)?;
     Ok(extension(b, id, storage, &metadata))
+}
+
+fn is_text(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(_, values) => is_text(values),
+        data_type => data_type.is_string(),
+    }
 }
 
 fn plain(b: &mut Builder<'_>, field: &Field, depth: usize) -> Result<Written> {

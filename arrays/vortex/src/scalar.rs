@@ -191,6 +191,13 @@ fn list<'a>(message: &'a [u8], data_type: &DataType, depth: usize) -> Result<Vec
             }
             return Err(Error::bad_data(format!("a list of {} values, expected {size}", elements.len())));
         }
+        DataType::FixedSizeBinary(size) => {
+            let bytes = all(&Field::new("byte", DataType::UInt8, false))?;
+            if usize::try_from(*size) == Ok(bytes.len()) {
+                return Ok(bytes);
+            }
+            return Err(Error::bad_data(format!("a value of {} bytes, expected {size}", bytes.len())));
+        }
         DataType::Struct(expected) => expected,
         other => return Err(Error::bad_data(format!("got a list, expected a value of type {other}"))),
     };

@@ -86,6 +86,14 @@ pub fn array(job: &Job<'_>, data_type: &DataType, scalar: &Scalar<'_>) -> Result
         job.copy([0, end].map(i32::to_ne_bytes).as_flattened())
     };
     let (buffers, children) = match data_type {
+        DataType::FixedSizeBinary(_) => {
+            let byte = |value: &Scalar<'_>| match value {
+                Scalar::Number(number) => Ok(number.bits as u8),
+                _ => Err(job.node.wrong("a byte is not a number")),
+            };
+            let bytes = values.iter().map(byte).collect::<Result<Vec<_>>>()?;
+            (vec![None, Some(job.copy(&bytes)?)], Vec::new())
+        }
         DataType::Struct(fields) => {
             let fields: Vec<&Field> = fields.iter().map(AsRef::as_ref).collect();
             (vec![None], children(&fields)?)

@@ -81,8 +81,8 @@ fn read_as(derived: &DataType, stated: Option<&DataType>) -> DataType {
             read_as(derived, Some(values))
         }
         (DataType::Dictionary(_, values), _) if !has_dictionaries(values) => values.as_ref().clone(),
-        // The crate keeps the zone only if the stated unit is the stored one. Parquet has no seconds,
-        // and its first versions have no nanoseconds.
+        // The crate keeps the zone only if the stated unit is the stored one. Parquet has no
+        // seconds, and its first versions have no nanoseconds.
         (DataType::Timestamp(unit, Some(zone)), Some(DataType::Timestamp(_, Some(stated))))
             if &**zone == UTC =>
         {

@@ -6,6 +6,10 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, FieldRef, Fields, Metadata};
 use crossdock_plugin_api::{Error, Result};
 
+/// Arrow's keys for the name and the metadata of an extension type.
+const EXTENSION_KEYS: [&str; 2] = [EXTENSION_NAME, "ARROW:extension:metadata"];
+const EXTENSION_NAME: &str = "ARROW:extension:name";
+
 /// Checks that Vortex has a type for a column.
 ///
 /// # Errors
@@ -43,12 +47,23 @@ fn children(fields: &Fields, parent: &str, with_metadata: &mut Vec<String>) -> R
 }
 
 fn plain(field: &FieldRef, path: &str, with_metadata: &mut Vec<String>) -> Result<FieldRef> {
-    if !field.metadata().is_empty() {
+    let extension = extension(field);
+    if field.metadata().keys().any(|key| extension.is_none() || !EXTENSION_KEYS.contains(&key.as_str())) {
         with_metadata.push(path.to_owned());
     }
-    let data_type = plain_type(field.data_type(), path, with_metadata)?;
-    let field = Field::clone(field).with_data_type(data_type).with_metadata(Metadata::new());
+    let data_type = match extension {
+        Some(_) => field.data_type().clone(),
+        None => plain_type(field.data_type(), path, with_metadata)?,
+    };
+    let pairs = extension.map(|name| (EXTENSION_NAME.to_owned(), name.to_owned()));
+    let field = Field::clone(field).with_data_type(data_type).with_metadata(Metadata::from_iter(pairs));
     Ok(Arc::new(field))
+}
+
+/// The name of the extension type of Arrow that the crate stores as one of Vortex: UUIDs.
+fn extension(field: &Field) -> Option<&str> {
+    let name = field.metadata().get(EXTENSION_NAME)?.as_str();
+    (name == "arrow.uuid" && *field.data_type() == DataType::FixedSizeBinary(16)).then_some(name)
 }
 
 fn plain_type(data_type: &DataType, path: &str, with_metadata: &mut Vec<String>) -> Result<DataType> {

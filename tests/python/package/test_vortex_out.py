@@ -48,6 +48,11 @@ OTHERWISE = {
     "dictionaries": pa.array(["a", None, "b", "a"]).dictionary_encode(),
 }
 ALL = ALIKE | OTHERWISE
+# Extension types that Arrow and Vortex define under different names.
+EXTENSIONS = {
+    "vortex.uuid": pa.array([bytes(range(16)), None, b"a" * 16], pa.uuid()),
+    "vortex.json": pa.array(["[1]", None, '{"a": "a long text that is not within a view"}'], pa.json_()),
+}
 
 
 def shape(tree):
@@ -95,6 +100,27 @@ def test_exported_type_is_read_by_vortex(session, name):
     column = column_of(session, ALL[name])
     column_of_vortex = session.from_vortex(vx.array(ALL[name]))
     assert session.from_vortex(column).type == column_of_vortex.type
+
+
+@pytest.mark.parametrize("name", EXTENSIONS)
+def test_extension_types_of_arrow_become_those_of_vortex(any_session, session, name):
+    array = EXTENSIONS[name]
+    nested = pa.StructArray.from_arrays([array], ["x"])
+    lists = pa.ListArray.from_arrays(pa.array([0, 2, 2, 3], pa.int32()), array)
+    for whole_array in (array, nested, lists):
+        for chunks in (
+            [whole_array],
+            [whole_array.slice(1)],
+            [whole_array.slice(0, 0)],
+            [whole_array, whole_array.slice(1)],
+        ):
+            column = column_of(any_session, *chunks)
+            again = any_session.from_vortex(column).to("cpu").to_pyarrow()
+            assert again.to_pylist() == pa.chunked_array(chunks).to_pylist()
+            kind = again.type if whole_array is array else again.type.field(0).type
+            assert kind.extension_name == array.type.extension_name
+    imported = build(Tree.of(column_of(session, array)))
+    assert str(imported.dtype).startswith(f"{name}(")
 
 
 @pytest.mark.parametrize("name", ALL)

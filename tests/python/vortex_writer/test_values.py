@@ -46,6 +46,9 @@ def test_table_equals_the_one_that_vortex_data_writes(session, tmp_path, group, 
     """The columns have values for which the compressor chooses many encodings."""
     path, other = tmp_path / "x.vortex", tmp_path / "other.vortex"
     table = vortex_tables.table(n, [group])
+    if group == "extensions":
+        # The crate of the plugin has no type for JSON, and writes it as text, with a warning.
+        table = table.drop_columns(["json"])
     session.from_arrow(table).write(path, compression=compression)
     vortex_tables.write(table, other)
     expected = read_by_vortex(other)

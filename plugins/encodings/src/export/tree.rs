@@ -3,10 +3,11 @@
 use arrow_schema::{DataType, Field, Fields};
 use crossdock_arrays::DeviceArray;
 use crossdock_arrays::metadata::of_dictionary_values;
+use crossdock_arrays::take::to_plain;
 use crossdock_memory::{Buffer, Memory};
 use crossdock_plugin_api::{Device, EncodedArray, EncodedBuffers, Error, LogicalType, NodeParts, Result};
 
-use crate::wire::dtype::EXTENSION_NAME;
+use crate::wire::dtype::{EXTENSION_NAME, is_uuid, uuid_storage};
 use crate::wire::protobuf::message;
 use crate::wire::{PType, dtype_write};
 
@@ -88,6 +89,11 @@ impl<'a> Tree<'a> {
         let (data_type, len) = (field.data_type(), array.len());
         if field.metadata().contains_key(EXTENSION_NAME) {
             self.node(("vortex.ext", field), len, Vec::new(), Vec::new(), 1)?;
+            if is_uuid(field) {
+                let stream = self.memory.default_stream(array.device())?;
+                let lists = to_plain(array, &stream)?;
+                return self.array(&unnamed(uuid_storage(), field.is_nullable()), &lists);
+            }
             return self.array(&unnamed(data_type.clone(), field.is_nullable()), array);
         }
         if let Some(ptype) = PType::stored_as(data_type) {

@@ -2,6 +2,7 @@
 
 use arrow_schema::{DataType, FieldRef};
 use crossdock_arrays::DeviceArray;
+use crossdock_arrays::take::from_plain;
 use crossdock_plugin_api::Result;
 
 use super::{Kind, no_bytes};
@@ -10,6 +11,7 @@ use crate::job::{Job, Values};
 use crate::nested::concatenate;
 use crate::node::Node;
 use crate::wire::PType;
+use crate::wire::dtype::uuid_storage;
 
 pub(crate) const CHUNKED: &str = "vortex.chunked";
 
@@ -77,6 +79,7 @@ fn check_extension(node: &Node<'_>) -> Result<()> {
     let storage = node.child(0)?;
     let (data_type, stored) = (node.data_type(), storage.data_type());
     let same = data_type.equals_datatype(stored)
+        || (is_uuid(data_type) && *stored == uuid_storage())
         || (data_type.primitive_width().is_some()
             && data_type.primitive_width() == stored.primitive_width()
             && stored.is_integer());
@@ -92,9 +95,15 @@ fn check_extension(node: &Node<'_>) -> Result<()> {
     )))
 }
 
+/// Vortex's only type that is Arrow's type of 16 bytes.
+fn is_uuid(data_type: &DataType) -> bool {
+    *data_type == DataType::FixedSizeBinary(16)
+}
+
 fn extension_children(node: &Node<'_>) -> Result<Children> {
     let data_type = match node.data_type() {
         stored if stored.is_temporal() => PType::stored_as(stored).map(PType::arrow),
+        stored if is_uuid(stored) => Some(uuid_storage()),
         _ => None,
     };
     let data_type = data_type.unwrap_or_else(|| node.data_type().clone());
@@ -105,6 +114,9 @@ fn extension(job: &Job<'_>) -> Result<DeviceArray> {
     let storage = job.child(0)?;
     if storage.data_type().equals_datatype(job.node.data_type()) {
         return Ok(storage.clone());
+    }
+    if let DataType::FixedSizeBinary(_) = job.node.data_type() {
+        return from_plain(storage, job.node.data_type(), job.stream);
     }
     let buffers = storage.buffers().to_vec();
     let (len, offset, nulls) = (storage.len(), storage.offset(), storage.null_count());
