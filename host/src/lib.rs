@@ -70,6 +70,7 @@ mod processes;
 mod read_options;
 mod reader;
 mod readiness;
+mod received;
 mod reclaimer;
 mod refusal;
 pub mod registry;

@@ -1,25 +1,22 @@
 //! Takes tables, columns, schemas and encoded arrays apart, and rebuilds them in another process.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow_schema::{FieldRef, Schema, SchemaRef};
 use crossdock_arrays::{DeviceBatch, Level, export_schema, validate};
-use crossdock_memory::{ALIGNMENT, Buffer, ForeignOwner, Ready, Stream};
+use crossdock_memory::{Buffer, ForeignOwner, Ready, Stream};
 use crossdock_parts::{
-    BatchParts, BufferRecord, Content, Header, PartReader, Place, TableParts, TreeParts, buffers, own_rows,
-    read_schema, write_schema,
+    BatchParts, Content, Header, Place, TableParts, TreeParts, buffers, own_rows, read_schema, write_schema,
 };
-use crossdock_plugin_api::{
-    Device, EncodedArray, Error as ApiError, Owned, Result as ApiResult, Validate, abi,
-};
+use crossdock_plugin_api::{Device, EncodedArray, Error as ApiError, Result as ApiResult, Validate, abi};
 
 use crate::decode::to_host;
 use crate::error::{Error, Result};
 use crate::place::{Route, is_host_memory, move_batch, move_batch_by};
+use crate::received::Received;
 use crate::session::Session;
 use crate::table::Table;
-use crate::whole_ranges::{self, Run};
+use crate::whole_ranges::Run;
 
 /// An object that was taken apart: a small header, and the buffers that it refers to.
 ///
@@ -223,19 +220,15 @@ impl Session {
         buffers: Vec<Buffer>,
     ) -> Result<Rebuilt> {
         check_buffers(&header.0.buffers, &buffers, device).map_err(rebuild_error)?;
-        let buffers = match is_host_memory(device) {
-            true => buffers.into_iter().map(whole_ranges::buffer).collect(),
-            false => buffers,
-        };
         if let Some(schema) = header.schema()? {
             return Ok(schema);
         }
         let stream = self.memory().default_stream(device).map_err(rebuild_error)?;
-        let mut from = Received { buffers, copied: HashSet::new(), stream, route };
+        let mut from = Received::new(buffers, device, stream);
         match header.0.content {
-            Content::Table(parts) => self.rebuild_table(parts, &mut from).map(Rebuilt::Table),
+            Content::Table(parts) => self.rebuild_table(parts, &mut from, route).map(Rebuilt::Table),
             Content::Column(parts) => {
-                let table = self.rebuild_table(parts, &mut from)?;
+                let table = self.rebuild_table(parts, &mut from, route)?;
                 match table.schema().fields().len() {
                     1 => Ok(Rebuilt::Column(table)),
                     n => Err(rebuild_error(ApiError::bad_data(format!("a column of {n} columns")))),
@@ -251,15 +244,15 @@ impl Session {
         }
     }
 
-    fn rebuild_table(&self, parts: TableParts, from: &mut Received) -> Result<Table> {
+    fn rebuild_table(&self, parts: TableParts, from: &mut Received, route: Route) -> Result<Table> {
         let (_, schema) = read_schema(&parts.schema).map_err(rebuild_error)?;
         let mut batches = Vec::with_capacity(parts.batches.len().min(1 << 16));
         for batch in parts.batches {
             let batch = batch.read(&schema, from).map_err(rebuild_error)?;
             if self.validate_structs() == Validate::Full {
-                validate(&batch, Level::Full, &from.stream).map_err(rebuild_error)?;
+                validate(&batch, Level::Full, from.stream()).map_err(rebuild_error)?;
             }
-            batches.push(move_batch_by(self, batch, from.route, &from.stream)?);
+            batches.push(move_batch_by(self, batch, route, from.stream())?);
         }
         Table::from_batches(self, schema, batches)
     }
@@ -413,103 +406,6 @@ fn check_buffers(expected: &[u64], got: &[Buffer], on: Device) -> ApiResult<()> 
         }
     }
     Ok(())
-}
-
-/// The buffers from which an object is rebuilt.
-struct Received {
-    buffers: Vec<Buffer>,
-    /// The indices of the buffers that were copied to another address.
-    copied: HashSet<u32>,
-    /// A stream of the device of the buffers.
-    stream: Stream,
-    route: Route,
-}
-
-impl Received {
-    /// Returns the bytes at a place. Their address is a multiple of `alignment`; if it is not, they
-    /// are copied. The first time, the whole buffer is copied, and the copy replaces it.
-    fn aligned(&mut self, place: Place, alignment: u64) -> ApiResult<Buffer> {
-        let Place { index, offset, bytes } = place;
-        if bytes == 0 {
-            return Ok(empty());
-        }
-        let n = self.buffers.len();
-        let missing = || ApiError::bad_data(format!("buffer {index} of {n} buffers"));
-        let buffer = self.buffers.get_mut(index as usize).ok_or_else(missing)?;
-        let outside = |_| ApiError::bad_data(format!("bytes {offset}..+{bytes} of buffer {index}"));
-        let (offset, bytes) =
-            (usize::try_from(offset).map_err(outside)?, usize::try_from(bytes).map_err(outside)?);
-        let slice = buffer.slice(offset, bytes).map_err(|error| error.context(format!("buffer {index}")))?;
-        if slice.address().is_multiple_of(alignment) {
-            return Ok(slice);
-        }
-        if slice.device() != Device::CPU && !is_host_memory(slice.device()) {
-            return Err(ApiError::bad_data(format!(
-                "bytes {offset}..+{bytes} of buffer {index} do not begin at a multiple of {alignment} bytes"
-            )));
-        }
-        if self.copied.insert(index) {
-            // The other ranges of the buffer probably have the same offset from aligned addresses.
-            *buffer = copy_aligned(buffer, offset, alignment.max(ALIGNMENT as u64), &self.stream)?;
-            return buffer.slice(offset, bytes);
-        }
-        copy_aligned(&slice, 0, alignment, &self.stream)
-    }
-
-    fn encoded(&mut self, record: &BufferRecord<Place>) -> ApiResult<Owned<abi::EncodedBuffer>> {
-        /// The largest alignment in bytes that a buffer may require.
-        const MAX_ALIGNMENT: u64 = 1 << 20;
-        let BufferRecord { bytes, alignment, .. } = *record;
-        if !alignment.is_power_of_two() || alignment > MAX_ALIGNMENT {
-            return Err(ApiError::bad_data(format!(
-                "an alignment of {alignment} bytes, expected a power of two up to {MAX_ALIGNMENT}"
-            )));
-        }
-        let buffer = match record.place {
-            Some(place) => self.aligned(place, alignment)?,
-            None => empty(),
-        };
-        if buffer.len().map(|len| len as u64) != Some(bytes) {
-            return Err(ApiError::bad_data(format!(
-                "an encoded buffer of {bytes} bytes has {} bytes",
-                buffer.len().unwrap_or(0)
-            )));
-        }
-        let mut raw = buffer.to_encoded().into_raw();
-        if bytes == 0 {
-            raw.address = std::ptr::null();
-        }
-        raw.alignment = alignment;
-        // SAFETY: `raw` is the buffer that `to_encoded` exported, and `aligned` made its address a
-        // multiple of the alignment.
-        Ok(unsafe { Owned::new(raw) })
-    }
-}
-
-impl PartReader<Place> for Received {
-    fn buffer(&mut self, place: Place, alignment: usize) -> ApiResult<Buffer> {
-        self.aligned(place, alignment as u64)
-    }
-}
-
-/// Copies a buffer, so that the address of the byte at `offset` is a multiple of `alignment`.
-fn copy_aligned(buffer: &Buffer, offset: usize, alignment: u64, stream: &Stream) -> ApiResult<Buffer> {
-    let view = buffer.host_view(stream)?;
-    let too_long = || ApiError::out_of_memory(format!("a buffer of {} bytes", view.len()));
-    let room = view.len().checked_add(alignment as usize).ok_or_else(too_long)?;
-    let mut block = stream.memory().alloc(stream, room)?;
-    let at = block.address() + offset as u64;
-    let skipped = (at.next_multiple_of(alignment) - at) as usize;
-    let to = block.host_slice_mut().and_then(|to| to.get_mut(skipped..)?.get_mut(..view.len()));
-    to.ok_or_else(|| ApiError::internal("the host cannot write its own memory"))?.copy_from_slice(&view);
-    block.freeze_now().slice(skipped, view.len()).map(whole_ranges::buffer)
-}
-
-fn empty() -> Buffer {
-    static NOTHING: [u64; 8] = [0; 8];
-    let owner = ForeignOwner::new(());
-    // SAFETY: the buffer has 0 bytes, and its address is the address of a static.
-    unsafe { Buffer::foreign(&owner, Device::CPU, NOTHING.as_ptr() as u64, Some(0), Ready::Now) }
 }
 
 /// Wraps bytes that were received, for [`Session::from_parts`]. The bytes are not copied.
