@@ -35,6 +35,7 @@ mod sink;
 mod statistics;
 mod thrift;
 mod types;
+mod units;
 mod writer;
 
 use arrow_schema::FieldRef;

@@ -16,6 +16,7 @@ use crate::columns::Leaf;
 use crate::error::{of_reader, reading};
 use crate::footer::Footer;
 use crate::page_index;
+use crate::units::MILLISECONDS_PER_DAY;
 
 /// A value of a statistic or of a predicate.
 #[derive(Clone, Debug, PartialEq, PartialOrd)]
@@ -31,6 +32,8 @@ enum Kind {
     /// Little-endian integers.
     Signed,
     Unsigned,
+    /// Days of values in milliseconds.
+    Days,
     /// Big-endian integers.
     Decimal,
     Float16,
@@ -259,6 +262,7 @@ fn kind(data_type: &DataType, stored: &DataType, descriptor: &ColumnDescriptor) 
         (other, _) if other.is_signed_integer() => signed,
         (DataType::Timestamp(unit, _), DataType::Timestamp(stored, _)) if unit == stored => signed,
         (DataType::Date32, DataType::Date32) => signed,
+        (DataType::Date64, DataType::Date32) => signed.map(|_| Kind::Days),
         (DataType::Time32(unit), DataType::Time32(stored)) if unit == stored => signed,
         (DataType::Time64(unit), DataType::Time64(stored)) if unit == stored => signed,
         // Parquet has no such types. Arrow's schema in the metadata names them.
@@ -319,6 +323,7 @@ impl Kind {
         let value = match self {
             Self::Signed => Value::Int(little_endian(bytes, true)?),
             Self::Unsigned => Value::Int(little_endian(bytes, false)?),
+            Self::Days => Value::Int(little_endian(bytes, true)?.checked_mul(MILLISECONDS_PER_DAY.into())?),
             Self::Decimal => {
                 let reversed: Vec<u8> = bytes.iter().rev().copied().collect();
                 Value::Int(little_endian(&reversed, true)?)
@@ -385,6 +390,8 @@ mod tests {
     fn values_have_the_order_of_their_type() {
         assert_eq!(Kind::Signed.read(&(-2i64).to_le_bytes()), Some(Value::Int(-2)));
         assert_eq!(Kind::Unsigned.read(&u64::MAX.to_le_bytes()), Some(Value::Int(i128::from(u64::MAX))));
+        assert_eq!(Kind::Days.read(&(-2i32).to_le_bytes()), Some(Value::Int(-172_800_000)));
+        assert_eq!(Kind::Days.read(&i128::MAX.to_le_bytes()), None);
         assert_eq!(Kind::Decimal.read(&[0xff, 0x38]), Some(Value::Int(-200)));
         assert_eq!(Kind::Decimal.read(&[0xff; 32]), Some(Value::Int(-1)));
         assert_eq!(Kind::Decimal.read(&[1; 32]), None);

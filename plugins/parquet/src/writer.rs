@@ -22,6 +22,7 @@ use crate::reader::Context;
 use crate::settings::Settings;
 use crate::sink::{HostSink, SinkError};
 use crate::types::check;
+use crate::units::{has_converted_columns, stored_rows, stored_schema};
 
 /// The number of rows that a task encodes.
 const PART_ROWS: usize = 1 << 17;
@@ -36,6 +37,9 @@ pub struct Writer {
     factory: ArrowRowGroupWriterFactory,
     sink_error: SinkError,
     schema: SchemaRef,
+    /// The schema of the file, which can have other units.
+    stored: SchemaRef,
+    has_converted_columns: bool,
     group: Option<Group>,
     n_groups: usize,
     group_rows: usize,
@@ -110,12 +114,12 @@ impl Writer {
     ) -> Result<Self> {
         call.check_cancelled()?;
         schema.fields().iter().try_for_each(check)?;
-        let schema = Arc::new(schema);
+        let stored = Arc::new(stored_schema(&schema));
         let sink_error = SinkError::default();
         let sink = HostSink { sink, error: sink_error.clone() };
         let (file, factory) = writing(|| {
-            let options = ArrowWriterOptions::new().with_properties(settings.properties(&schema));
-            ArrowWriter::try_new_with_options(sink, schema.clone(), options)
+            let options = ArrowWriterOptions::new().with_properties(settings.properties(&stored));
+            ArrowWriter::try_new_with_options(sink, stored.clone(), options)
                 .and_then(ArrowWriter::into_serialized_writer)
                 .map_err(|error| of_file(&error, &sink_error))
         })?;
@@ -125,7 +129,9 @@ impl Writer {
             file,
             factory,
             sink_error,
-            schema,
+            has_converted_columns: has_converted_columns(&schema),
+            schema: Arc::new(schema),
+            stored,
             group: None,
             n_groups: 0,
             group_rows: settings.group_rows,
@@ -147,7 +153,7 @@ impl Writer {
             })?;
             let descriptor = self.file.schema_descr();
             let mut writers = writers.into_iter();
-            let mut leaves = vec![0usize; self.schema.fields().len()];
+            let mut leaves = vec![0usize; self.stored.fields().len()];
             for leaf in 0..descriptor.num_columns() {
                 if let Some(n) = leaves.get_mut(descriptor.get_column_root_idx(leaf)) {
                     *n += 1;
@@ -157,7 +163,7 @@ impl Writer {
                 let leaves = writers.by_ref().take(n).collect();
                 Arc::new(Mutex::new(Column { field: field.clone(), leaves }))
             };
-            let columns = self.schema.fields().iter().zip(leaves).map(column).collect();
+            let columns = self.stored.fields().iter().zip(leaves).map(column).collect();
             self.group = Some(Group { columns, n_rows: 0 });
         }
         self.group.as_mut().ok_or_else(|| Error::internal("no row group was begun"))
@@ -194,10 +200,10 @@ impl Writer {
         results.iter_mut().map(|result| result.take().ok_or_else(missing)).collect()
     }
 
-    /// Writes rows whose buffers have `bytes` bytes.
+    /// Writes rows. Until they are encoded, they need `bytes` bytes of memory.
     fn write_part(&mut self, call: &Call<'_>, part: RecordBatch, bytes: u64, stream: &Stream) -> Result<()> {
         let kept = self.memory_bytes();
-        self.reserve(kept.saturating_add(bytes.saturating_mul(COPIES)), stream)?;
+        self.reserve(kept.saturating_add(bytes), stream)?;
         self.group()?.n_rows += part.num_rows();
         self.for_columns(call, move |i, column| {
             let missing = || Error::internal(format!("there is no column {i}"));
@@ -263,12 +269,19 @@ impl BatchWriter for Writer {
         }
         let stream = call_stream(&self.memory, call, Device::CPU)?;
         batch.resolve_sizes(&stream)?;
-        let rows = from_host(&batch, &self.schema, &stream)?;
+        let mut rows = from_host(&batch, &self.schema, &stream)?;
+        let mut converted = 0;
+        if self.has_converted_columns {
+            converted = batch.buffer_bytes();
+            self.reserve(self.memory_bytes().saturating_add(converted), &stream)?;
+            rows = writing(|| stored_rows(&rows, &self.stored))?;
+        }
         let mut begin = 0;
         while begin < batch.len() {
             let left = self.group_rows - self.group.as_ref().map_or(0, |group| group.n_rows);
             let n_rows = left.min(batch.len() - begin).min(PART_ROWS);
             let bytes = batch.slice(begin, n_rows)?.buffer_bytes();
+            let bytes = converted.saturating_add(bytes.saturating_mul(COPIES));
             self.write_part(call, rows.slice(begin, n_rows), bytes, &stream)?;
             begin += n_rows;
             let n_rows = self.group.as_ref().map_or(0, |group| group.n_rows);

@@ -109,11 +109,70 @@ def test_dictionaries_stay_dictionaries(session, tmp_path):
     assert [field.type for field in got.schema] == [field.type for field in table.schema]
 
 
-@pytest.mark.parametrize("data_type", [pa.date64(), pa.time32("s"), pa.timestamp("s")], ids=str)
-def test_types_that_pyarrow_changes_are_read_as_they_were_written(session, tmp_path, data_type):
-    table = pa.table({"a": pa.array([86_400_000 if data_type == pa.date64() else 3, None], data_type)})
+SECONDS = {
+    "timestamp": pa.array([3, None, -1], pa.timestamp("s")),
+    "zone": pa.array([3, None, -1], pa.timestamp("s", "Europe/Berlin")),
+    "time": pa.array([3, None, 86_399], pa.time32("s")),
+    "date": pa.array([86_400_000, None, -86_400_000], pa.date64()),
+}
+
+
+@pytest.mark.parametrize("kind", SECONDS)
+def test_units_that_parquet_lacks_are_written_as_pyarrow_writes_them(session, tmp_path, kind):
+    values = SECONDS[kind]
+    wide = pa.chunked_array([values.slice(1), values])
+    ends = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3, 5], pa.int32()), values)
+    columns = {
+        "plain": wide,
+        "struct": pa.chunked_array([pa.StructArray.from_arrays([chunk, chunk], ["a", "b"]) for chunk in wide.chunks]),
+        "list": pa.array([values[:2].to_pylist(), None, [], [None], [values[2].as_py()]], pa.list_(values.type)),
+        "pair": pa.array([[values[0].as_py(), None], None] * 2 + [None], pa.list_(values.type, 2)),
+        "map": pa.array([[("k", values[0].as_py())], None, [], None, []], pa.map_(pa.string(), values.type)),
+    }
+    table = pa.table(columns)
     session.write(table, tmp_path / "x.parquet")
-    tables.assert_equal(session.read(tmp_path / "x.parquet").to_pyarrow(), table)
+    pq.write_table(table, tmp_path / "y.parquet")
+    got, expected = (pq.ParquetFile(tmp_path / f"{name}.parquet") for name in "xy")
+    logical_types = [[file.schema.column(i).logical_type.to_json() for i in range(7)] for file in (got, expected)]
+    assert logical_types[0] == logical_types[1]
+    tables.assert_equal(got.read(), expected.read())
+    read = session.read(tmp_path / "x.parquet").to_pyarrow()
+    # Dates are read as they were written.
+    assert read.schema.types == (table if kind == "date" else got.read()).schema.types
+    assert read.to_pylist() == table.to_pylist()
+    rows = session.scan(tmp_path / "x.parquet", columns=["plain"], filter=[("plain", "==", values[0].as_py())])
+    assert rows.to_table().to_pyarrow()["plain"].to_pylist() == [values[0].as_py()]
+
+    encoded = pa.table({"dictionary": values.dictionary_encode()})
+    session.write(encoded, tmp_path / "x.parquet")
+    assert pq.read_table(tmp_path / "x.parquet")["dictionary"].to_pylist() == values.to_pylist()
+    read = session.read(tmp_path / "x.parquet")["dictionary"].to_pyarrow()
+    assert pa.types.is_dictionary(read.type)
+    assert read.to_pylist() == values.to_pylist()
+    session.write(pa.table({"ends": ends}), tmp_path / "x.parquet")
+    assert session.read(tmp_path / "x.parquet")["ends"].to_pyarrow().to_pylist() == ends.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("data_type", "value", "error"),
+    [
+        (pa.timestamp("s"), 2**62, "the timestamp 4611686018427387904 s does not fit into 64 bits in milliseconds"),
+        (pa.time32("s"), 2**30, "the time 1073741824 s does not fit into 32 bits in milliseconds"),
+        (pa.date64(), 86_400_001, "the date 86400001 ms is not a number of days"),
+        (pa.date64(), 86_400_000 * 2**31, "the date 185542587187200000 ms is not a number of days"),
+    ],
+    ids=str,
+)
+def test_value_that_parquet_cannot_store_is_an_error(session, tmp_path, data_type, value, error):
+    storage = pa.array([0, value, None], pa.int32() if pa.types.is_time32(data_type) else pa.int64())
+    times = storage.view(data_type)
+    for column in (times, pa.ListArray.from_arrays([0, 1, 2, 3], times)):
+        with pytest.raises(cd.UnsupportedError, match=f"column 'x': {error}"):
+            session.write(pa.table({"x": column}), tmp_path / "x.parquet")
+    # A value without meaning behind a null is not an error.
+    hidden = pa.Array.from_buffers(data_type, 2, [pa.py_buffer(b"\x01"), storage.buffers()[1]])
+    session.write(pa.table({"x": hidden}), tmp_path / "x.parquet")
+    assert session.read(tmp_path / "x.parquet")["x"].to_pyarrow().to_pylist() == hidden.to_pylist()
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.4", "2.6"])
