@@ -29,10 +29,11 @@ impl Types {
             let (name, data_type) = column_and_type(pair).ok_or_else(|| {
                 invalid("a type, such as int64, string, timestamp[ms] or decimal128(10, 2)".into())
             })?;
-            if types.iter().any(|(other, _)| other == name) {
+            let name = unquoted(name);
+            if types.iter().any(|(other, _)| *other == name) {
                 return Err(invalid("each column once".into()));
             }
-            types.push((name.to_string(), data_type));
+            types.push((name, data_type));
         }
         Ok(Self(types))
     }
@@ -106,6 +107,14 @@ fn column_and_type(pair: &str) -> Option<(&str, DataType)> {
     })
 }
 
+/// The name of a column, which can be in quotes, with doubled quotes in it.
+fn unquoted(name: &str) -> String {
+    match name.strip_prefix('"').and_then(|name| name.strip_suffix('"')) {
+        Some(quoted) => quoted.replace("\"\"", "\""),
+        None => name.to_owned(),
+    }
+}
+
 /// Reads a type as Crossdock prints it, or in the notation of arrow-rs.
 fn parse(text: &str) -> Option<DataType> {
     if let Ok(data_type) = text.parse() {
@@ -131,7 +140,8 @@ mod tests {
     fn types_are_pairs_of_a_name_and_a_type() {
         let types = read(
             "a=int8, b c=Decimal128(10, 2),d=e=Timestamp(ms),<[=timestamp[s, tz=UTC],\
-             f=dictionary<values=string, indices=int32, ordered=0>,g=struct<x: int8, y: float>",
+             f=dictionary<values=string, indices=int32, ordered=0>,g=struct<x: int8, y: float>,\
+             \"h, (\"\"=int8\" = int16",
         )
         .unwrap();
         let dictionary = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
@@ -143,9 +153,10 @@ mod tests {
             ("<[".to_string(), DataType::Timestamp(TimeUnit::Second, Some("UTC".into()))),
             ("f".to_string(), dictionary),
             ("g".to_string(), DataType::Struct(fields.into())),
+            ("h, (\"=int8".to_string(), DataType::Int16),
         ];
         assert_eq!(types.0, expected);
-        for bad in ["a", "a=", "a=int9", "a=int8,a=int16", ""] {
+        for bad in ["a", "a=", "a=int9", "a=int8,a=int16", "a=int8,\"a\"=int16", ""] {
             assert!(read(bad).is_err(), "{bad}");
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow_array::RecordBatch;
+use arrow_array::{AnyDictionaryArray, RecordBatch};
 use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use crossdock_arrays::{call_stream, import_batch};
 use crossdock_arrow::from_host;
@@ -35,6 +35,15 @@ pub trait Format: Send + Sync {
 
     /// Why tables with this schema have no text, although all columns have one.
     fn table_problem(&self, schema: &Schema) -> Option<String>;
+}
+
+/// The position of each row's value in the values of a dictionary. It has no meaning for nulls.
+pub fn keys_of(dictionary: &dyn AnyDictionaryArray) -> Vec<usize> {
+    // Keys of a dictionary without values cannot be normalized.
+    match dictionary.values().is_empty() {
+        true => Vec::new(),
+        false => dictionary.normalized_keys(),
+    }
 }
 
 /// The plan for each column.

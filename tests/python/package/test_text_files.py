@@ -151,6 +151,30 @@ def test_dictionaries_are_written_as_their_values(session, tmp_path, extension):
         assert got["d"].to_pylist() == ["a", None, "", "a"]
 
 
+@pytest.mark.parametrize("extension", ["csv", "ndjson"])
+def test_nulls_and_missing_values_of_dictionaries_are_nulls(session, tmp_path, extension):
+    keys = pa.array([0, 1, None, 2], pa.int8())
+    columns = {
+        "text": pa.DictionaryArray.from_arrays(keys, ["x", None, ""]),
+        "number": pa.DictionaryArray.from_arrays(keys, [7, None, 9]),
+        "empty": pa.DictionaryArray.from_arrays(pa.nulls(4, pa.int8()), pa.array([], pa.string())),
+        "row": pa.array(range(4)),
+    }
+    if extension == "ndjson":
+        columns["list"] = pa.ListArray.from_arrays(range(5), columns["text"])
+        columns["time"] = pa.DictionaryArray.from_arrays(keys, pa.array([1, None, 2], pa.date32()))
+    table = pa.table(columns)
+    session.write(table, tmp_path / f"a.{extension}")
+    assert pa.table(session.read(tmp_path / f"a.{extension}")).to_pylist() == table.to_pylist()
+
+
+def test_names_of_columns_in_types_can_be_in_quotes(session, tmp_path):
+    table = pa.table({"a, b": [1], ' "c(" ': ["2"]}).cast(pa.schema([("a, b", pa.int8()), (' "c(" ', pa.string())]))
+    session.write(table, tmp_path / "a.csv")
+    got = session.read(tmp_path / "a.csv", types='"a, b"=int8, " ""c("" " = string')
+    assert_equal(table, pa.table(got))
+
+
 def test_a_csv_column_of_nulls_alone_round_trips(session, tmp_path):
     table = pa.table({"a": pa.array([None, "x", None, ""])})
     session.write(table, tmp_path / "a.csv")
@@ -291,6 +315,10 @@ def test_ndjson_output_options(session, tmp_path):
         session.write(table, path)
     session.write(table, path, nulls="omit", non_finite="null")
     assert path.read_text() == '{"a":1,"b":{},"c":null}\n{"c":null}\n'
+    # An entry of a map is not a field.
+    entries = pa.array([[("k", None), ("l", {"y": None})], None], pa.map_(pa.string(), pa.struct([("y", pa.int8())])))
+    session.write(pa.table({"m": entries}), path, nulls="omit")
+    assert path.read_text() == '{"m":{"k":null,"l":{}}}\n{}\n'
     session.write(table, path, non_finite="text")
     assert path.read_text() == '{"a":1,"b":{"x":null},"c":"NaN"}\n{"a":null,"b":null,"c":"-inf"}\n'
     got = pa.table(session.read(path, types="c=Float64"))["c"].to_pylist()
@@ -381,6 +409,7 @@ BAD = {
     "UTF-16": ("csv", "a,b\n1,2\n".encode("utf-16"), {}, "byte order mark is that of UTF-16"),
     "NUL": ("csv", "a\n1\0\n", {"types": "a=Int8"}, r'expected int8, got "1\\0"'),
     "empty": ("csv", "", {}, "has no record, expected at least one with the names"),
+    "empty without header": ("csv", "\n\n", {"header": "false"}, "has no record, expected at least one, because its"),
     "truncated gzip": (
         "csv",
         gzip.compress(b"a\n" + b"1\n" * 999)[:-9],

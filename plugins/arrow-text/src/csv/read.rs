@@ -106,15 +106,19 @@ impl Begun {
         Ok(Self { chunks, kept: VecDeque::new(), names: None })
     }
 
-    fn no_header() -> Error {
-        Error::bad_data("the file has no record, expected at least one with the names of the columns")
+    fn no_record(options: &CsvOptions) -> Error {
+        let expected = match options.dialect.header {
+            true => "one with the names of the columns",
+            false => "one, because its fields are the columns",
+        };
+        Error::bad_data(format!("the file has no record, expected at least {expected}"))
     }
 
     /// Checks that the file has the columns of the expected schema.
     fn check_names(&self, options: &CsvOptions, expected: &Schema) -> Result<()> {
         let wanted: Vec<&str> = expected.fields().iter().map(|field| field.name().as_str()).collect();
         let names = match &self.names {
-            None if options.dialect.header => return Err(Self::no_header()),
+            None if options.dialect.header => return Err(Self::no_record(options)),
             None => return Ok(()),
             Some(names) => names,
         };
@@ -138,7 +142,7 @@ impl Begun {
     }
 
     fn infer(&mut self, input: &Input<'_>, options: &CsvOptions, rows: InferRows) -> Result<Schema> {
-        let names = self.names.clone().ok_or_else(Self::no_header)?;
+        let names = self.names.clone().ok_or_else(|| Self::no_record(options))?;
         if rows == InferRows::All {
             input.check_repeatable()?;
         }

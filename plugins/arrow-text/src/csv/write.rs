@@ -10,7 +10,7 @@ use arrow_schema::{DataType, Field, Schema};
 use crossdock_plugin_api::{Error, Result};
 
 use crate::options::CsvWriteOptions;
-use crate::writer::Format;
+use crate::writer::{Format, keys_of};
 
 /// The format of a CSV file.
 pub struct CsvFormat(pub CsvWriteOptions);
@@ -138,7 +138,7 @@ fn values(array: &ArrayRef) -> Option<Values<'_>> {
         }
         DataType::Dictionary(..) => {
             let dictionary = array.as_any_dictionary();
-            let keys = dictionary.normalized_keys();
+            let keys = keys_of(dictionary);
             match values(dictionary.values())? {
                 Values::Text(get) => {
                     Values::Text(Box::new(move |row| keys.get(row).map_or("", |key| get(*key))))

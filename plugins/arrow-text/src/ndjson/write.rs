@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float16Type, Float32Type, Float64Type};
 use arrow_array::{Array, RecordBatch, new_empty_array};
+use arrow_buffer::ArrowNativeType;
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_json::writer::{
     Encoder, EncoderFactory, EncoderOptions, LineDelimited, NullableEncoder, WriterBuilder, make_encoder,
@@ -14,7 +15,7 @@ use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Schema};
 use crossdock_plugin_api::{Error, Result};
 
 use crate::options::{NdjsonWriteOptions, NonFinite};
-use crate::writer::Format;
+use crate::writer::{Format, keys_of};
 
 /// The format of an NDJSON file.
 pub struct NdjsonFormat(pub NdjsonWriteOptions);
@@ -106,7 +107,7 @@ impl EncoderFactory for Factory {
         &self,
         field: &'a FieldRef,
         array: &'a dyn Array,
-        _: &'a EncoderOptions,
+        options: &'a EncoderOptions,
     ) -> Result<Option<NullableEncoder<'a>>, ArrowError> {
         let is_finite: Box<dyn Fn(usize) -> bool + 'a> = match array.data_type() {
             DataType::Float16 => {
@@ -123,6 +124,21 @@ impl EncoderFactory for Factory {
             }
             // Times have no quotes and no control characters.
             data_type if data_type.is_temporal() => Box::new(|_| false),
+            DataType::Dictionary(..) => {
+                let dictionary = array.as_any_dictionary();
+                let values = make_encoder(field, dictionary.values(), options)?;
+                let encoder = Dictionary { keys: keys_of(dictionary), values };
+                return Ok(Some(NullableEncoder::new(Box::new(encoder), array.logical_nulls())));
+            }
+            DataType::Map(..) if !options.explicit_nulls() => {
+                let array = array.as_map();
+                let entries = Entries {
+                    offsets: array.value_offsets(),
+                    keys: make_encoder(field, array.keys(), options)?,
+                    values: make_encoder(field, array.values(), options)?,
+                };
+                return Ok(Some(NullableEncoder::new(Box::new(entries), array.nulls().cloned())));
+            }
             _ => return Ok(None),
         };
         let encoder = Guarded {
@@ -134,6 +150,47 @@ impl EncoderFactory for Factory {
             failed: self.failed.clone(),
         };
         Ok(Some(NullableEncoder::new(Box::new(encoder), array.nulls().cloned())))
+    }
+}
+
+/// Encodes dictionaries. The encoder of arrow-json writes another value for a null of the dictionary.
+struct Dictionary<'a> {
+    keys: Vec<usize>,
+    values: NullableEncoder<'a>,
+}
+
+impl Encoder for Dictionary<'_> {
+    fn encode(&mut self, row: usize, to: &mut Vec<u8>) {
+        if let Some(key) = self.keys.get(row) {
+            self.values.encode(*key, to);
+        }
+    }
+}
+
+/// Encodes maps. The encoder of arrow-json leaves out entries whose value is null if fields that are
+/// null are left out, although an entry is not a field.
+struct Entries<'a> {
+    offsets: &'a [i32],
+    keys: NullableEncoder<'a>,
+    values: NullableEncoder<'a>,
+}
+
+impl Encoder for Entries<'_> {
+    fn encode(&mut self, row: usize, to: &mut Vec<u8>) {
+        let end = |row: usize| self.offsets.get(row).map_or(0, |offset| offset.as_usize());
+        to.push(b'{');
+        for (i, entry) in (end(row)..end(row + 1)).enumerate() {
+            if i > 0 {
+                to.push(b',');
+            }
+            self.keys.encode(entry, to);
+            to.push(b':');
+            match self.values.is_null(entry) {
+                true => to.extend_from_slice(b"null"),
+                false => self.values.encode(entry, to),
+            }
+        }
+        to.push(b'}');
     }
 }
 
