@@ -153,7 +153,7 @@ impl EncoderFactory for Factory {
     }
 }
 
-/// Encodes dictionaries. The encoder of arrow-json writes another value for a null of the dictionary.
+/// Encodes dictionaries. The encoder of arrow-json writes another value for nulls among the values.
 struct Dictionary<'a> {
     keys: Vec<usize>,
     values: NullableEncoder<'a>,
@@ -167,8 +167,8 @@ impl Encoder for Dictionary<'_> {
     }
 }
 
-/// Encodes maps. The encoder of arrow-json leaves out entries whose value is null if fields that are
-/// null are left out, although an entry is not a field.
+/// Encodes maps. The encoder of arrow-json leaves out entries whose value is null if fields that
+/// are null are left out, although an entry is not a field.
 struct Entries<'a> {
     offsets: &'a [i32],
     keys: NullableEncoder<'a>,
