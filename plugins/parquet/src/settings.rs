@@ -86,8 +86,6 @@ impl Settings {
             .set_dictionary_enabled(self.dictionary)
             .set_statistics_enabled(statistics)
             .set_offset_index_disabled(!self.page_index)
-            // Dates are days, and the fields of lists and maps have the names of the specification.
-            .set_coerce_types(true)
             .set_max_row_group_row_count(Some(self.group_rows))
             .set_created_by(format!("crossdock parquet {}", env!("CARGO_PKG_VERSION")))
             .set_key_value_metadata((!pairs.is_empty()).then_some(pairs))

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
-    Date64Type, Time32MillisecondType, Time32SecondType, TimestampMillisecondType, TimestampSecondType,
+    Date32Type, Date64Type, Time32MillisecondType, Time32SecondType, TimestampMillisecondType,
+    TimestampSecondType,
 };
 use arrow_array::{Array, ArrayRef, RecordBatch, make_array};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
@@ -13,65 +14,60 @@ use crossdock_plugin_api::{Error, Result};
 const MILLISECONDS_PER_SECOND: i32 = 1000;
 pub const MILLISECONDS_PER_DAY: i64 = 86_400_000;
 
-/// The schema that is stored: seconds are milliseconds.
+/// The schema that is stored: seconds are milliseconds, and `date64` is days.
 pub fn stored_schema(schema: &Schema) -> Schema {
-    let fields = stored_fields(schema.fields());
-    Schema::new_with_metadata(fields, schema.metadata().clone())
+    with_types(schema, |data_type| match data_type {
+        DataType::Date64 => DataType::Date32,
+        other => in_milliseconds(other),
+    })
 }
 
-fn stored_fields(fields: &Fields) -> Fields {
-    fields.iter().map(stored_field).collect()
+/// The schema in the metadata. The crate parquet reads days as `date64` if the metadata states it,
+/// but it does not read milliseconds as seconds.
+pub fn stated_schema(schema: &Schema) -> Schema {
+    with_types(schema, in_milliseconds)
 }
 
-fn stored_field(field: &FieldRef) -> FieldRef {
-    match stored_type(field.data_type()) {
-        stored if stored == *field.data_type() => field.clone(),
-        stored => Arc::new(Field::clone(field).with_data_type(stored)),
-    }
-}
-
-fn stored_type(data_type: &DataType) -> DataType {
+fn in_milliseconds(data_type: &DataType) -> DataType {
     match data_type {
         DataType::Timestamp(TimeUnit::Second, zone) => {
             DataType::Timestamp(TimeUnit::Millisecond, zone.clone())
         }
         DataType::Time32(_) => DataType::Time32(TimeUnit::Millisecond),
-        DataType::Struct(fields) => DataType::Struct(stored_fields(fields)),
-        DataType::List(item) => DataType::List(stored_field(item)),
-        DataType::LargeList(item) => DataType::LargeList(stored_field(item)),
-        DataType::ListView(item) => DataType::ListView(stored_field(item)),
-        DataType::LargeListView(item) => DataType::LargeListView(stored_field(item)),
-        DataType::FixedSizeList(item, n) => DataType::FixedSizeList(stored_field(item), *n),
-        DataType::Map(entries, sorted) => DataType::Map(stored_field(entries), *sorted),
-        DataType::Dictionary(keys, values) => {
-            DataType::Dictionary(keys.clone(), Box::new(stored_type(values)))
-        }
-        DataType::RunEndEncoded(ends, values) => DataType::RunEndEncoded(ends.clone(), stored_field(values)),
-        _ => data_type.clone(),
+        other => other.clone(),
     }
 }
 
-/// Whether values of a type are converted or checked before they are stored.
-fn is_converted(data_type: &DataType) -> bool {
+/// A schema with other types of values without children.
+fn with_types(schema: &Schema, of: impl Fn(&DataType) -> DataType) -> Schema {
+    Schema::new_with_metadata(fields_with(schema.fields(), &of), schema.metadata().clone())
+}
+
+fn fields_with(fields: &Fields, of: &impl Fn(&DataType) -> DataType) -> Fields {
+    fields.iter().map(|field| field_with(field, of)).collect()
+}
+
+fn field_with(field: &FieldRef, of: &impl Fn(&DataType) -> DataType) -> FieldRef {
+    Arc::new(Field::clone(field).with_data_type(type_with(field.data_type(), of)))
+}
+
+fn type_with(data_type: &DataType, of: &impl Fn(&DataType) -> DataType) -> DataType {
     match data_type {
-        DataType::Timestamp(TimeUnit::Second, _) | DataType::Time32(TimeUnit::Second) => true,
-        DataType::Date64 => true,
-        DataType::Struct(fields) => fields.iter().any(|field| is_converted(field.data_type())),
-        DataType::List(child)
-        | DataType::LargeList(child)
-        | DataType::ListView(child)
-        | DataType::LargeListView(child)
-        | DataType::FixedSizeList(child, _)
-        | DataType::Map(child, _)
-        | DataType::RunEndEncoded(_, child) => is_converted(child.data_type()),
-        DataType::Dictionary(_, values) => is_converted(values),
-        _ => false,
+        DataType::Struct(fields) => DataType::Struct(fields_with(fields, of)),
+        DataType::List(item) => DataType::List(field_with(item, of)),
+        DataType::LargeList(item) => DataType::LargeList(field_with(item, of)),
+        DataType::ListView(item) => DataType::ListView(field_with(item, of)),
+        DataType::LargeListView(item) => DataType::LargeListView(field_with(item, of)),
+        DataType::FixedSizeList(item, n) => DataType::FixedSizeList(field_with(item, of), *n),
+        DataType::Map(entries, sorted) => DataType::Map(field_with(entries, of), *sorted),
+        DataType::Dictionary(keys, values) => {
+            DataType::Dictionary(keys.clone(), Box::new(type_with(values, of)))
+        }
+        DataType::RunEndEncoded(ends, values) => {
+            DataType::RunEndEncoded(ends.clone(), field_with(values, of))
+        }
+        other => of(other),
     }
-}
-
-/// Whether a column is converted or checked before it is stored.
-pub fn has_converted_columns(schema: &Schema) -> bool {
-    schema.fields().iter().any(|field| is_converted(field.data_type()))
 }
 
 /// Rows with the schema that is stored.
@@ -84,14 +80,15 @@ pub fn stored_rows(rows: &RecordBatch, stored: &SchemaRef) -> Result<RecordBatch
             ArrowError::CastError(why) => Error::unsupported(format!("column '{}': {why}", field.name())),
             error => Error::internal(format!("column '{}': {error}", field.name())),
         };
-        stored_array(column).map_err(why)
+        stored_array(column, field.data_type()).map_err(why)
     });
     let columns = columns.collect::<Result<Vec<_>>>()?;
     RecordBatch::try_new(stored.clone(), columns).map_err(|error| Error::internal(error.to_string()))
 }
 
-fn stored_array(array: &ArrayRef) -> std::result::Result<ArrayRef, ArrowError> {
-    if !is_converted(array.data_type()) {
+/// The array with the type that is stored.
+fn stored_array(array: &ArrayRef, stored: &DataType) -> std::result::Result<ArrayRef, ArrowError> {
+    if array.data_type() == stored {
         return Ok(array.clone());
     }
     match array.data_type() {
@@ -121,29 +118,43 @@ fn stored_array(array: &ArrayRef) -> std::result::Result<ArrayRef, ArrowError> {
             let seconds = array.as_primitive::<Time32SecondType>();
             Ok(Arc::new(seconds.try_unary::<_, Time32MillisecondType, _>(milliseconds)?))
         }
-        // The crate parquet converts dates to days, without checks.
         DataType::Date64 => {
-            let dates = array.as_primitive::<Date64Type>();
-            let is_day = |value: i64| {
-                value % MILLISECONDS_PER_DAY == 0 && i32::try_from(value / MILLISECONDS_PER_DAY).is_ok()
-            };
-            match dates.iter().flatten().find(|value| !is_day(*value)) {
-                None => Ok(array.clone()),
-                Some(value) => Err(ArrowError::CastError(format!(
+            let wrong = |value| {
+                ArrowError::CastError(format!(
                     "the date {value} ms is not a number of days of 32 bits, as Parquet stores it: \
                      cast the column to timestamps"
-                ))),
-            }
+                ))
+            };
+            let days = |value: i64| {
+                let days = i32::try_from(value / MILLISECONDS_PER_DAY).ok();
+                days.filter(|_| value % MILLISECONDS_PER_DAY == 0).ok_or_else(|| wrong(value))
+            };
+            Ok(Arc::new(array.as_primitive::<Date64Type>().try_unary::<_, Date32Type, _>(days)?))
         }
-        data_type => {
+        _ => {
             let data = array.to_data();
-            let children = data
-                .child_data()
-                .iter()
-                .map(|child| stored_array(&make_array(child.clone())).map(|child| child.to_data()));
+            let children = data.child_data().iter().zip(children_of(stored)).map(|(child, stored)| {
+                stored_array(&make_array(child.clone()), stored).map(|child| child.to_data())
+            });
             let children = children.collect::<std::result::Result<Vec<_>, _>>()?;
-            let stored = data.into_builder().data_type(stored_type(data_type)).child_data(children);
-            Ok(make_array(stored.build()?))
+            let data = data.into_builder().data_type(stored.clone()).child_data(children);
+            Ok(make_array(data.build()?))
         }
+    }
+}
+
+/// The types of the arrays in an array of this type.
+fn children_of(data_type: &DataType) -> Vec<&DataType> {
+    match data_type {
+        DataType::Struct(fields) => fields.iter().map(|field| field.data_type()).collect(),
+        DataType::Dictionary(_, values) => vec![values],
+        DataType::RunEndEncoded(ends, values) => vec![ends.data_type(), values.data_type()],
+        DataType::List(child)
+        | DataType::LargeList(child)
+        | DataType::ListView(child)
+        | DataType::LargeListView(child)
+        | DataType::FixedSizeList(child, _)
+        | DataType::Map(child, _) => vec![child.data_type()],
+        _ => Vec::new(),
     }
 }

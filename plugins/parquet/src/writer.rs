@@ -10,10 +10,10 @@ use crossdock_memory::{BufferMut, Memory, Stream};
 use crossdock_plugin_api::{
     BatchWriter, Call, Capsule, Device, Error, Host, Owned, Result, Sink, Tasks, abi,
 };
-use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::{
     ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, ArrowWriterOptions, compute_leaves,
 };
+use parquet::arrow::{ArrowWriter, add_encoded_arrow_schema_to_metadata};
 use parquet::errors::ParquetError;
 use parquet::file::writer::SerializedFileWriter;
 
@@ -22,7 +22,7 @@ use crate::reader::Context;
 use crate::settings::Settings;
 use crate::sink::{HostSink, SinkError};
 use crate::types::check;
-use crate::units::{has_converted_columns, stored_rows, stored_schema};
+use crate::units::{stated_schema, stored_rows, stored_schema};
 
 /// The number of rows that a task encodes.
 const PART_ROWS: usize = 1 << 17;
@@ -39,7 +39,6 @@ pub struct Writer {
     schema: SchemaRef,
     /// The schema of the file, which can have other units.
     stored: SchemaRef,
-    has_converted_columns: bool,
     group: Option<Group>,
     n_groups: usize,
     group_rows: usize,
@@ -118,7 +117,10 @@ impl Writer {
         let sink_error = SinkError::default();
         let sink = HostSink { sink, error: sink_error.clone() };
         let (file, factory) = writing(|| {
-            let options = ArrowWriterOptions::new().with_properties(settings.properties(&stored));
+            let mut properties = settings.properties(&stored);
+            add_encoded_arrow_schema_to_metadata(&stated_schema(&schema), &mut properties);
+            let options =
+                ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
             ArrowWriter::try_new_with_options(sink, stored.clone(), options)
                 .and_then(ArrowWriter::into_serialized_writer)
                 .map_err(|error| of_file(&error, &sink_error))
@@ -129,7 +131,6 @@ impl Writer {
             file,
             factory,
             sink_error,
-            has_converted_columns: has_converted_columns(&schema),
             schema: Arc::new(schema),
             stored,
             group: None,
@@ -271,7 +272,7 @@ impl BatchWriter for Writer {
         batch.resolve_sizes(&stream)?;
         let mut rows = from_host(&batch, &self.schema, &stream)?;
         let mut converted = 0;
-        if self.has_converted_columns {
+        if self.stored != self.schema {
             converted = batch.buffer_bytes();
             self.reserve(self.memory_bytes().saturating_add(converted), &stream)?;
             rows = writing(|| stored_rows(&rows, &self.stored))?;
