@@ -100,6 +100,10 @@ def share_on_host(worker: "Any") -> None:
     other worker uses the copy in place.
 
     worker: a `distributed.Worker`.
+
+    >>> from distributed import Client
+    >>> with Client(n_workers=1, processes=False, dashboard_address=None) as client:
+    ...     done = client.run(lambda dask_worker: crossdock.dask.share_on_host(dask_worker))
     """
     from distributed.protocol import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
         dask_deserialize,

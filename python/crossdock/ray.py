@@ -111,6 +111,13 @@ class _Transport:
             TensorTransportMetadata,
         )
 
+        for table in rdt_object:
+            # Tables in host memory go through the store of Ray, also to other hosts.
+            if not table.device.startswith("cuda"):
+                raise UnsupportedError(
+                    f"the table is on {table.device}, expected a CUDA device: move it first, or return it from a method "
+                    "without tensor_transport"
+                )
         shared = self._shared[obj_id] = [table.share() for table in rdt_object]
         # Ray passes the metadata of a tensor unchanged, here a description instead of a shape and
         # a type.
