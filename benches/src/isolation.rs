@@ -138,17 +138,27 @@ fn costs_on(bench: &Bench, device: Device) -> Result<()> {
     let schema = reader.schema().clone();
     let batches = reader.collect::<crossdock::Result<Vec<_>>>()?;
     let bytes = batches.iter().map(|batch| batch.buffer_bytes()).sum();
-    let write = |session: &Session| {
+    let write = |session: &Session, path: &Path| {
         times(runs, || {
             let options = WriteOptions { to: Some("arrow-ipc-stream".into()), ..WriteOptions::default() };
             let mut writer =
-                session.write(Output::create("/dev/null", session.cancel_flag())?, &schema, &options)?;
+                session.write(Output::create(path, session.cancel_flag())?, &schema, &options)?;
             writer.write_all(&batches, |_| ())?;
             writer.finish()?;
             Ok(())
         })
     };
-    row("write a stream to /dev/null", write(&in_process)?, write(&isolated)?, Some(bytes));
+    let both = |path: &Path| -> Result<_> { Ok((write(&in_process, path)?, write(&isolated, path)?)) };
+    // Nothing reads the bytes that are written to /dev/null.
+    let (in_host, in_child) = both(Path::new("/dev/null"))?;
+    row("write a stream to /dev/null", in_host, in_child, Some(bytes));
+    let path = PathBuf::from(format!("/dev/shm/crossdock-benches-{}.arrows", std::process::id()));
+    let times = both(&path);
+    // The file takes memory, also after an error.
+    let removed = std::fs::remove_file(path);
+    let (in_host, in_child) = times?;
+    removed?;
+    row("write a stream to a file in memory", in_host, in_child, Some(bytes));
     Ok(())
 }
 
