@@ -4,6 +4,9 @@ process."""
 
 import ctypes
 import io
+import os
+import subprocess
+import sys
 
 import crossdock as cd
 import pyarrow as pa
@@ -177,6 +180,24 @@ def test_lz4_is_read_to_the_device_within_a_memory_limit(cuda, tmp_path):
     for memory in (64, 18):
         with cd.Session(cuda, memory=f"{memory}MiB") as session:
             assert session.read(tmp_path / "in.arrow").to_pyarrow().equals(table)
+
+
+def test_lz4_is_decompressed_on_the_host_if_the_device_has_too_little_memory(cuda, tmp_path):
+    """The device has memory for the table, but not for the compressed bytes too."""
+    if not hasattr(ctypes.CDLL("libcuda.so.1"), "crossdock_sim_cuda_violations"):
+        pytest.skip("only the simulated driver has little memory")
+    table = pa.table({"x": pa.array([k * k % 16_000_057 for k in range(1_000_000)], pa.int64())})
+    path = tmp_path / "in.arrow"
+    cd.Session().from_arrow(table).write_ipc(path, compression="lz4")
+    memory = table.nbytes + path.stat().st_size // 2
+    code = f"""
+import crossdock as cd, pyarrow.ipc as ipc
+table = cd.Session("cuda:0").read({str(path)!r})
+print(table.device, table.to_pyarrow().equals(ipc.open_file({str(path)!r}).read_all()))
+"""
+    environment = {**os.environ, "CROSSDOCK_SIM_CUDA_MEMORY": str(memory), "CROSSDOCK_SIM_CUDA_LEAKS": "ignore"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60)
+    assert done.stdout == "cuda:0 True\n", done.stderr
 
 
 def test_repr_copies_only_shown_rows(cuda_session):
