@@ -33,7 +33,7 @@ pub const EXTENSION_METADATA_HEX: &str = "vortex:extension:metadata:hex";
 pub(crate) const UUID: (&str, &str) = ("vortex.uuid", "arrow.uuid");
 pub(crate) const JSON: (&str, &str) = ("vortex.json", "arrow.json");
 /// The number of bytes of a UUID.
-const UUID_BYTES: i32 = 16;
+pub const UUID_BYTES: i32 = 16;
 
 /// Whether fields have Arrow's type for UUIDs, whose storage in Vortex is [`uuid_storage`].
 pub fn is_uuid(field: &Field) -> bool {

@@ -11,7 +11,7 @@ use crate::job::{Job, Values};
 use crate::nested::concatenate;
 use crate::node::Node;
 use crate::wire::PType;
-use crate::wire::dtype::uuid_storage;
+use crate::wire::dtype::{UUID_BYTES, uuid_storage};
 
 pub(crate) const CHUNKED: &str = "vortex.chunked";
 
@@ -97,7 +97,7 @@ fn check_extension(node: &Node<'_>) -> Result<()> {
 
 /// Vortex's only type that is Arrow's type of 16 bytes.
 fn is_uuid(data_type: &DataType) -> bool {
-    *data_type == DataType::FixedSizeBinary(16)
+    *data_type == DataType::FixedSizeBinary(UUID_BYTES)
 }
 
 fn extension_children(node: &Node<'_>) -> Result<Children> {
