@@ -18,6 +18,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recv, recvmsg, send, sendmsg,
 };
+use rustix::process::{Resource, getrlimit};
 
 /// The maximum length of one message in bytes, without the arrays, which are sent in files. A
 /// longer message is malformed.
@@ -32,6 +33,9 @@ const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The default time limit from the first to the last byte of a message.
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// The interval at which a thread tries again to send files while too many files are in transit.
+/// The system does not report when this changes.
+const TRANSIT_INTERVAL: Duration = Duration::from_millis(1);
 /// A function that is called while a socket is not ready. If it returns an error, the wait ends.
 pub type Wait<'a, E> = &'a mut dyn FnMut() -> Result<(), E>;
 
@@ -110,6 +114,17 @@ fn add_within(count: &AtomicUsize, n: usize, max: usize) -> io::Result<()> {
     result.map(drop).map_err(exceeded)
 }
 
+/// Linux limits the files that all processes of a user have sent and that are not received yet, to
+/// the limit on the open files of the sender.
+fn too_many_in_transit() -> io::Error {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let message = format!(
+        "more than {limit} files that processes of this user sent to other processes were not received for a long time: \
+         end these processes, or raise the limit on open files (ulimit -n)"
+    );
+    io::Error::new(io::ErrorKind::QuotaExceeded, message)
+}
+
 /// A part of a [`MessageBudget`]. Dropping it returns the part to the budget.
 struct MessageReservation<'a> {
     budget: &'a MessageBudget,
@@ -160,8 +175,8 @@ impl Channel {
         self.send_while(bytes, payload, files, &mut || Ok(()))
     }
 
-    /// Sends one message. Calls `wait` repeatedly while the socket is full. If `wait` returns an
-    /// error, the transmission ends.
+    /// Sends one message. Calls `wait` repeatedly while the socket is full, or too many files of
+    /// this user are in transit. If `wait` returns an error, the transmission ends.
     pub fn send_while<E: From<io::Error>>(
         &self,
         bytes: &[u8],
@@ -187,6 +202,15 @@ impl Channel {
             match sendmsg(&self.socket, &pieces, &mut ancillary, SEND_FLAGS) {
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => self.wait_for(PollFlags::OUT, start, wait)?,
+                Err(rustix::io::Errno::TOOMANYREFS) => {
+                    if start.elapsed()
+                        > self.stall_timeout.map_or(STALL_TIMEOUT, |timeout| timeout.min(STALL_TIMEOUT))
+                    {
+                        return Err(too_many_in_transit().into());
+                    }
+                    wait()?;
+                    std::thread::sleep(TRANSIT_INTERVAL);
+                }
                 result => break result.map_err(io::Error::from)?,
             }
         };
@@ -432,15 +456,27 @@ impl Channel {
     /// reply cannot be sent.
     pub fn serve(&self, budget: &MessageBudget, handle: impl Fn(Message) -> Reply) {
         let mut spare = Vec::new();
-        while let Ok(Some((message, _reservation))) =
-            self.receive_within::<io::Error>(budget, std::mem::take(&mut spare), &mut || Ok(()))
-        {
+        let mut exchange = || -> io::Result<bool> {
+            let received =
+                self.receive_within::<io::Error>(budget, std::mem::take(&mut spare), &mut || Ok(()))?;
+            let Some((message, _reservation)) = received else { return Ok(false) };
             let mut reply = handle(message);
             let files: Vec<_> = reply.files.iter().map(AsFd::as_fd).collect();
-            if self.send(&reply.bytes, &reply.payload, &files).is_err() {
-                return;
-            }
+            self.send(&reply.bytes, &reply.payload, &files)?;
             spare = std::mem::take(&mut reply.spare);
+            Ok(true)
+        };
+        let error = loop {
+            match exchange() {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => break error,
+            }
+        };
+        // The remote end only learns that the channel is closed. Other errors mean that it has
+        // closed the channel itself.
+        if error.kind() == io::ErrorKind::QuotaExceeded {
+            tracing::warn!("a channel between a host and a plugin's process is closed: {error}");
         }
     }
 

@@ -1,12 +1,23 @@
 //! Tests programs that the host starts instead of the program that runs isolated plugins.
 
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crossdock::WriteOptions;
+use crossdock::api::Options;
 use crossdock::isolation::{Deadlines, Isolation, Program};
-use crossdock_tests::built;
+use crossdock::source::Input;
+use crossdock_tests::{built, sample};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+use crate::equivalence::{assert_same, read, sessions};
+use crate::writing::written;
 
 /// Starts a program instead of the plugin process, and returns the error.
 fn start_error(program: &str, arguments: &[&str]) -> String {
@@ -136,6 +147,50 @@ fn received_files_are_limited_and_closed() {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// Sends 400 files that no process receives. They are in transit until the sockets are dropped.
+fn put_files_in_transit() -> (UnixStream, UnixStream) {
+    const FILES_OF_MESSAGE: usize = 200;
+    let (near, far) = UnixStream::pair().unwrap();
+    let files = [near.as_fd(); FILES_OF_MESSAGE];
+    for _ in 0..2 {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_OF_MESSAGE))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        assert!(ancillary.push(SendAncillaryMessage::ScmRights(&files)));
+        sendmsg(&near, &[IoSlice::new(b"x")], &mut ancillary, SendFlags::empty()).unwrap();
+    }
+    (near, far)
+}
+
+#[test]
+fn process_waits_while_too_many_files_are_in_transit() {
+    if crate::skips("process_waits_while_too_many_files_are_in_transit") {
+        return;
+    }
+    let Isolation { program, .. } = crate::isolation();
+    let Program { path, arguments, environment } = program.unwrap();
+    // All files of the user count towards the limit of each process that sends a file.
+    let shell = ["-c".into(), "ulimit -n 256 && exec \"$0\" \"$@\"".into(), path.into_os_string()];
+    let arguments = shell.into_iter().chain(arguments).collect();
+    let program = Program { path: "/bin/sh".into(), arguments, environment };
+    let isolation = Isolation { program: Some(program), ..crate::isolation() };
+    let host = crate::host(&built(), isolation).build().unwrap();
+    let session = host.session().open().unwrap();
+    let (_host, direct, _) = sessions();
+    // A process decompresses buffers into a file, which it sends to the host.
+    let options = WriteOptions {
+        to: Some("arrow-ipc-stream".into()),
+        options: Options::new().with("compression", "lz4"),
+    };
+    let batches = read(&direct, Input::open(sample(), direct.cancel_flag()).unwrap());
+    let bytes = written(&direct, &options, &batches, 1);
+    let in_transit = put_files_in_transit();
+    let reader = std::thread::spawn(move || read(&session, Input::bytes(bytes)));
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!reader.is_finished(), "no file was sent");
+    drop(in_transit);
+    assert_same(&reader.join().unwrap(), &batches, &direct);
 }
 
 #[test]

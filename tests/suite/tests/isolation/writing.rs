@@ -80,7 +80,12 @@ fn isolated_plugin_writes_the_same_bytes_from_memory_of_the_host() {
 }
 
 /// Writes batches to memory, each `at_once` in one call.
-fn written(session: &Session, options: &WriteOptions, batches: &[DeviceBatch], at_once: usize) -> Vec<u8> {
+pub fn written(
+    session: &Session,
+    options: &WriteOptions,
+    batches: &[DeviceBatch],
+    at_once: usize,
+) -> Vec<u8> {
     let sink = VecSink::new();
     let mut writer = session.write(Output::Memory(sink.clone()), batches[0].schema(), options).unwrap();
     let mut n_written = 0;
