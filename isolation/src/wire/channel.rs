@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crossdock_memory_backend::pause_for_files_in_transit;
 use crossdock_plugin_api::Error;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recv, recvmsg, send, sendmsg,
 };
-use rustix::process::{Resource, getrlimit};
 
 /// The maximum length of one message in bytes, without the arrays, which are sent in files. A
 /// longer message is malformed.
@@ -33,9 +33,6 @@ const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The default time limit from the first to the last byte of a message.
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// The interval at which a thread tries again to send files while too many files are in transit.
-/// The system does not report when this changes.
-const TRANSIT_INTERVAL: Duration = Duration::from_millis(1);
 /// A function that is called while a socket is not ready. If it returns an error, the wait ends.
 pub type Wait<'a, E> = &'a mut dyn FnMut() -> Result<(), E>;
 
@@ -114,17 +111,6 @@ fn add_within(count: &AtomicUsize, n: usize, max: usize) -> io::Result<()> {
     result.map(drop).map_err(exceeded)
 }
 
-/// Linux limits the files that all processes of a user have sent and that are not received yet, to
-/// the limit on the open files of the sender.
-fn too_many_in_transit() -> io::Error {
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let message = format!(
-        "more than {limit} files that processes of this user sent to other processes were not received for a long time: \
-         end these processes, or raise the limit on open files (ulimit -n)"
-    );
-    io::Error::new(io::ErrorKind::QuotaExceeded, message)
-}
-
 /// A part of a [`MessageBudget`]. Dropping it returns the part to the budget.
 struct MessageReservation<'a> {
     budget: &'a MessageBudget,
@@ -170,6 +156,11 @@ impl Channel {
         }
     }
 
+    /// How long a sender waits while too many files are in transit.
+    fn transit_timeout(&self) -> Duration {
+        self.stall_timeout.map_or(STALL_TIMEOUT, |timeout| timeout.min(STALL_TIMEOUT))
+    }
+
     /// Sends one message that consists of `bytes` and `payload`.
     pub fn send(&self, bytes: &[u8], payload: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.send_while(bytes, payload, files, &mut || Ok(()))
@@ -203,13 +194,8 @@ impl Channel {
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => self.wait_for(PollFlags::OUT, start, wait)?,
                 Err(rustix::io::Errno::TOOMANYREFS) => {
-                    if start.elapsed()
-                        > self.stall_timeout.map_or(STALL_TIMEOUT, |timeout| timeout.min(STALL_TIMEOUT))
-                    {
-                        return Err(too_many_in_transit().into());
-                    }
                     wait()?;
-                    std::thread::sleep(TRANSIT_INTERVAL);
+                    pause_for_files_in_transit(start, self.transit_timeout())?;
                 }
                 result => break result.map_err(io::Error::from)?,
             }

@@ -88,6 +88,7 @@ mod read_at;
 mod resource;
 mod tasks;
 mod trace;
+mod transit;
 mod vtable;
 
 pub use account::{Account, Reservation};
@@ -108,3 +109,4 @@ pub use process_wide::ProcessWide;
 pub use resource::SharedHostMemory;
 pub use tasks::{InstanceTasks, TaskPool, Tasks};
 pub use trace::{Phase, Record, Trace, note_bytes};
+pub use transit::pause_for_files_in_transit;

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossdock_plugin_api::{Error, Result};
 use rustix::net::{
@@ -20,6 +20,7 @@ use rustix::net::{
 };
 
 use crate::forks;
+use crate::transit::pause_for_files_in_transit;
 
 /// Number of random bytes in the name of a socket, and in the token of an offer.
 const RANDOM_BYTES: usize = 16;
@@ -217,10 +218,12 @@ impl Server {
             stream.write_all(&[ERROR_FOLLOWS])?;
             return stream.write_all(b"another process has received it already");
         }
-        let sent = send_file(&stream, &entry.file);
-        if sent.is_err() && entry.once {
-            self.lock().insert(token, entry);
-            return sent;
+        if let Err(error) = send_file(&stream, &entry.file) {
+            if entry.once {
+                self.lock().insert(token, entry);
+            }
+            stream.write_all(&[ERROR_FOLLOWS])?;
+            return stream.write_all(error.to_string().as_bytes());
         }
         // The other process sends nothing, and closes the connection when it no longer uses the
         // file, or when it ends. `entry` owns the contents of the file until then.
@@ -236,9 +239,12 @@ fn send_file(stream: &UnixStream, file: &OwnedFd) -> io::Result<()> {
     if !ancillary.push(SendAncillaryMessage::ScmRights(&files)) {
         return Err(io::Error::other("no space for a file descriptor"));
     }
+    let start = Instant::now();
     loop {
         match sendmsg(stream, &[IoSlice::new(&[FILE_FOLLOWS])], &mut ancillary, SendFlags::NOSIGNAL) {
             Err(rustix::io::Errno::INTR) => {}
+            // The receiver waits longer, so that it gets an error.
+            Err(rustix::io::Errno::TOOMANYREFS) => pause_for_files_in_transit(start, TIMEOUT / 2)?,
             sent => return sent.map(drop).map_err(io::Error::from),
         }
     }
@@ -272,7 +278,16 @@ mod tests {
     use std::io::Seek;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+
     use super::*;
+
+    const NO_CAPABILITIES: CapabilitySets = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
 
     fn file_with(text: &str) -> OwnedFd {
         let fd = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
@@ -350,6 +365,39 @@ mod tests {
             assert!(std::time::Instant::now() < until, "the offer was not released");
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn sender_waits_while_too_many_files_are_in_transit() {
+        const FILES_OF_MESSAGE: usize = 200;
+        let limit = getrlimit(Resource::Nofile);
+        let lower = Rlimit { current: limit.current.map(|files| files.min(500)), ..limit };
+        let (near, far) = UnixStream::pair().unwrap();
+        let (start, file) = (Instant::now(), File::open("/dev/null").unwrap());
+        let files = [file.as_fd(); FILES_OF_MESSAGE];
+        for _ in 0..3 {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_OF_MESSAGE))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            assert!(ancillary.push(SendAncillaryMessage::ScmRights(&files)));
+            sendmsg(&near, &[IoSlice::new(b"x")], &mut ancillary, SendFlags::empty()).unwrap();
+        }
+        let (from, to) = UnixStream::pair().unwrap();
+        let sent = file_with("sent");
+        setrlimit(Resource::Nofile, lower).unwrap();
+        let sender = std::thread::spawn(move || {
+            // The limit does not apply to a thread with capabilities.
+            set_capabilities(None, NO_CAPABILITIES).unwrap();
+            send_file(&from, &sent)
+        });
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!sender.is_finished());
+        drop((near, far));
+        sender.join().unwrap().unwrap();
+        setrlimit(Resource::Nofile, limit).unwrap();
+        let (first, mut files) = receive_first(&to).unwrap();
+        assert_eq!((first, contents(files.remove(0)).as_str()), (FILE_FOLLOWS, "sent"));
+        let too_late = pause_for_files_in_transit(start, Duration::from_millis(10)).unwrap_err();
+        assert!(too_late.to_string().contains("ulimit -n"), "{too_late}");
     }
 
     #[test]
