@@ -28,8 +28,9 @@ use crate::host::open_sink::Arrival;
 use crate::host::remote_instance::{intern_ids, program};
 use crate::host::writable_segments::WritableSegments;
 use crate::locks::lock;
-use crate::wire::channel::{Channel, Message, MessageBudget};
+use crate::wire::channel::{Channel, Message};
 use crate::wire::incoming::Incoming;
+use crate::wire::message_limits::MessageBudget;
 use crate::wire::messages::{Response, WithSegments};
 use crate::wire::segments::{SegmentParts, Streams};
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use crossdock_plugin_api::{Error, Progress, Result};
 
 use crate::locks::lock;
-use crate::wire::channel::check_len;
 use crate::wire::channels::Channels;
+use crate::wire::message_limits::check_len;
 use crate::wire::messages::{self, Callback, CallbackReply, Failure};
 use crate::wire::outgoing::Outgoing;
 use crate::wire::segments::SegmentParts;

@@ -24,8 +24,9 @@ use crate::child::open_stream::OpenStream;
 use crate::child::received_segments::ReceivedSegments;
 use crate::sandbox::confine::{confine, limit_memory};
 use crate::sandbox::environment::refuse_if_privileged;
-use crate::wire::channel::{Channel, Message, MessageBudget, Reply, check_len};
+use crate::wire::channel::{Channel, Message, Reply};
 use crate::wire::channels::{Channels, MAX_CHANNELS};
+use crate::wire::message_limits::{MessageBudget, check_len};
 use crate::wire::messages::{
     self, CallParts, Callback, DEVICE_VARIABLE, Failure, FormatParts, Notice, Request, Response, Settings,
     WithSegments,

@@ -24,9 +24,10 @@ use crate::host::threads::ThreadGroup;
 use crate::host::writable_segments::WritableSegments;
 use crate::locks::lock;
 use crate::sandbox::cgroup::Group;
-use crate::wire::channel::{Channel, Message, STALL_TIMEOUT, check_len};
+use crate::wire::channel::{Channel, Message, STALL_TIMEOUT};
 use crate::wire::channels::Channels;
 use crate::wire::incoming::Incoming;
+use crate::wire::message_limits::check_len;
 use crate::wire::messages::{
     self, CallParts, DEVICE_VARIABLE, Failure, Notice, Request, Response, WithSegments,
 };

@@ -8,23 +8,17 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crossdock_memory_backend::pause_for_files_in_transit;
-use crossdock_plugin_api::Error;
+use crossdock_memory_backend::pause_for_files_in_flight;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recv, recvmsg, send, sendmsg,
 };
 
-/// The maximum length of one message in bytes, without the arrays, which are sent in files. A
-/// longer message is malformed.
-const MAX_BYTES: usize = 16 << 20;
-/// The maximum number of open files in one message (Linux allows 253).
-pub const MAX_FILES: usize = 250;
+use crate::wire::message_limits::{MAX_BYTES, MAX_FILES, MessageBudget, MessageReservation};
+
 /// A message begins with its length in bytes and its number of files, both `u32`, little-endian.
 const HEAD_BYTES: usize = 8;
 const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
@@ -53,88 +47,6 @@ pub struct Reply {
     pub spare: Vec<u8>,
 }
 
-/// Checks the length of a message.
-///
-/// # Errors
-/// The message is longer than [`MAX_BYTES`].
-pub fn check_len(bytes: usize) -> Result<(), Error> {
-    if bytes <= MAX_BYTES {
-        return Ok(());
-    }
-    Err(Error::unsupported(format!(
-        "a message of {bytes} bytes without its arrays, expected at most {MAX_BYTES} to or from the process of an isolated \
-         plugin"
-    )))
-}
-
-/// Limits the messages that one process receives or handles at the same time. Counts the bytes of
-/// large messages, and the files of all messages.
-#[derive(Default)]
-pub struct MessageBudget {
-    bytes: AtomicUsize,
-    files: AtomicUsize,
-    /// Locked while a thread receives files, because the files are open before they can be counted.
-    receiving: Mutex<()>,
-}
-
-impl MessageBudget {
-    /// The limit is low because a parsed message takes many times its length in memory.
-    const MAX_BYTES: usize = 2 * MAX_BYTES;
-    /// The host itself needs the remaining files of the usual limit of 1024 open files.
-    const MAX_FILES: usize = 2 * MAX_FILES;
-    /// Messages up to this length are not counted, because many threads may write through sinks at
-    /// the same time, and each of their messages may have this length.
-    const MAX_UNCOUNTED_BYTES: usize = (1 << 20) + (64 << 10);
-
-    /// Keeps other threads from receiving files until the guard is dropped.
-    fn lock(&self) -> MutexGuard<'_, ()> {
-        self.receiving.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn remaining_files(&self) -> usize {
-        Self::MAX_FILES.saturating_sub(self.files.load(Ordering::Relaxed))
-    }
-
-    fn reserve_files(&self, files: usize) -> io::Result<MessageReservation<'_>> {
-        let mut reservation = MessageReservation { budget: self, bytes: 0, files: 0 };
-        add_within(&self.files, files, Self::MAX_FILES)?;
-        reservation.files = files;
-        Ok(reservation)
-    }
-}
-
-fn add_within(count: &AtomicUsize, n: usize, max: usize) -> io::Result<()> {
-    let add = |count: usize| count.checked_add(n).filter(|sum| n == 0 || *sum <= max);
-    let result = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
-    let exceeded =
-        |_| io::Error::new(io::ErrorKind::QuotaExceeded, "the pending messages have too many bytes or files");
-    result.map(drop).map_err(exceeded)
-}
-
-/// A part of a [`MessageBudget`]. Dropping it returns the part to the budget.
-struct MessageReservation<'a> {
-    budget: &'a MessageBudget,
-    bytes: usize,
-    files: usize,
-}
-
-impl MessageReservation<'_> {
-    fn add_bytes(&mut self, bytes: usize) -> io::Result<()> {
-        if bytes > MessageBudget::MAX_UNCOUNTED_BYTES {
-            add_within(&self.budget.bytes, bytes, MessageBudget::MAX_BYTES)?;
-            self.bytes += bytes;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for MessageReservation<'_> {
-    fn drop(&mut self) {
-        self.budget.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-        self.budget.files.fetch_sub(self.files, Ordering::Relaxed);
-    }
-}
-
 /// One end of a channel.
 pub struct Channel {
     socket: UnixStream,
@@ -156,8 +68,8 @@ impl Channel {
         }
     }
 
-    /// How long a sender waits while too many files are in transit.
-    fn transit_timeout(&self) -> Duration {
+    /// How long a sender waits while too many files are in flight.
+    fn in_flight_timeout(&self) -> Duration {
         self.stall_timeout.map_or(STALL_TIMEOUT, |timeout| timeout.min(STALL_TIMEOUT))
     }
 
@@ -167,7 +79,7 @@ impl Channel {
     }
 
     /// Sends one message. Calls `wait` repeatedly while the socket is full, or too many files of
-    /// this user are in transit. If `wait` returns an error, the transmission ends.
+    /// this user are in flight. If `wait` returns an error, the transmission ends.
     pub fn send_while<E: From<io::Error>>(
         &self,
         bytes: &[u8],
@@ -195,7 +107,7 @@ impl Channel {
                 Err(rustix::io::Errno::AGAIN) => self.wait_for(PollFlags::OUT, start, wait)?,
                 Err(rustix::io::Errno::TOOMANYREFS) => {
                     wait()?;
-                    pause_for_files_in_transit(start, self.transit_timeout())?;
+                    pause_for_files_in_flight(start, self.in_flight_timeout())?;
                 }
                 result => break result.map_err(io::Error::from)?,
             }
@@ -501,8 +413,10 @@ impl AsFd for Channel {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::io::Write;
+    use std::sync::atomic::Ordering;
 
     use super::*;
+    use crate::wire::message_limits::check_len;
 
     fn no_limit() -> io::Result<()> {
         Ok(())

@@ -6,6 +6,7 @@ pub(crate) mod channel_pool;
 pub(crate) mod channels;
 pub(crate) mod host_copies;
 pub(crate) mod incoming;
+pub(crate) mod message_limits;
 pub(crate) mod messages;
 pub(crate) mod outgoing;
 pub(crate) mod segments;

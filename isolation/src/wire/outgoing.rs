@@ -11,8 +11,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::files::mapping::{Mapping, OpenFile};
 use crate::files::seal::seal;
-use crate::wire::channel::MAX_FILES;
 use crate::wire::incoming::{Place, Within};
+use crate::wire::message_limits::MAX_FILES;
 use crate::wire::segments::{SegmentCopies, SegmentParts, SegmentSender};
 
 /// The alignment of buffers in files, in bytes. It is the length of a cache line, which Arrow

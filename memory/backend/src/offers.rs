@@ -20,7 +20,7 @@ use rustix::net::{
 };
 
 use crate::forks;
-use crate::transit::pause_for_files_in_transit;
+use crate::in_flight::pause_for_files_in_flight;
 
 /// Number of random bytes in the name of a socket, and in the token of an offer.
 const RANDOM_BYTES: usize = 16;
@@ -244,7 +244,7 @@ fn send_file(stream: &UnixStream, file: &OwnedFd) -> io::Result<()> {
         match sendmsg(stream, &[IoSlice::new(&[FILE_FOLLOWS])], &mut ancillary, SendFlags::NOSIGNAL) {
             Err(rustix::io::Errno::INTR) => {}
             // The receiver waits longer, so that it gets an error.
-            Err(rustix::io::Errno::TOOMANYREFS) => pause_for_files_in_transit(start, TIMEOUT / 2)?,
+            Err(rustix::io::Errno::TOOMANYREFS) => pause_for_files_in_flight(start, TIMEOUT / 2)?,
             sent => return sent.map(drop).map_err(io::Error::from),
         }
     }
@@ -278,6 +278,7 @@ mod tests {
     use std::io::Seek;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use crossdock_test_support::FilesInFlight;
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
@@ -368,19 +369,10 @@ mod tests {
     }
 
     #[test]
-    fn sender_waits_while_too_many_files_are_in_transit() {
-        const FILES_OF_MESSAGE: usize = 200;
-        let limit = getrlimit(Resource::Nofile);
+    fn sender_waits_while_too_many_files_are_in_flight() {
+        let (start, limit) = (Instant::now(), getrlimit(Resource::Nofile));
         let lower = Rlimit { current: limit.current.map(|files| files.min(500)), ..limit };
-        let (near, far) = UnixStream::pair().unwrap();
-        let (start, file) = (Instant::now(), File::open("/dev/null").unwrap());
-        let files = [file.as_fd(); FILES_OF_MESSAGE];
-        for _ in 0..3 {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_OF_MESSAGE))];
-            let mut ancillary = SendAncillaryBuffer::new(&mut space);
-            assert!(ancillary.push(SendAncillaryMessage::ScmRights(&files)));
-            sendmsg(&near, &[IoSlice::new(b"x")], &mut ancillary, SendFlags::empty()).unwrap();
-        }
+        let in_flight = FilesInFlight::new(3).unwrap();
         let (from, to) = UnixStream::pair().unwrap();
         let sent = file_with("sent");
         setrlimit(Resource::Nofile, lower).unwrap();
@@ -391,12 +383,12 @@ mod tests {
         });
         std::thread::sleep(Duration::from_millis(100));
         assert!(!sender.is_finished());
-        drop((near, far));
+        drop(in_flight);
         sender.join().unwrap().unwrap();
         setrlimit(Resource::Nofile, limit).unwrap();
         let (first, mut files) = receive_first(&to).unwrap();
         assert_eq!((first, contents(files.remove(0)).as_str()), (FILE_FOLLOWS, "sent"));
-        let too_late = pause_for_files_in_transit(start, Duration::from_millis(10)).unwrap_err();
+        let too_late = pause_for_files_in_flight(start, Duration::from_millis(10)).unwrap_err();
         assert!(too_late.to_string().contains("ulimit -n"), "{too_late}");
     }
 

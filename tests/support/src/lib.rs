@@ -3,10 +3,11 @@
 //! checks that the host's ledger is empty at the end of a test.
 //!
 //! The crate also contains code that tests of all crates share: the list of devices, random
-//! numbers, the selection of a sample of similar checks, and the command that repeats a failed
-//! test.
+//! numbers, the selection of a sample of similar checks, the command that repeats a failed test,
+//! and files in flight.
 
 mod device_list;
+mod in_flight;
 mod random;
 #[cfg(test)]
 mod random_tests;
@@ -23,6 +24,7 @@ use crossdock_memory_backend::{Account, Backend, Faults, Loader, TaskPool, Tasks
 use crossdock_plugin_api::abi;
 
 pub use device_list::{DEVICES, device_pairs, devices};
+pub use in_flight::FilesInFlight;
 pub use random::Random;
 pub use recording::RecordingHost;
 

@@ -1,9 +1,5 @@
 //! Tests programs that the host starts instead of the program that runs isolated plugins.
 
-use std::io::IoSlice;
-use std::mem::MaybeUninit;
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,8 +9,8 @@ use crossdock::WriteOptions;
 use crossdock::api::Options;
 use crossdock::isolation::{Deadlines, Isolation, Program};
 use crossdock::source::Input;
+use crossdock_test_support::FilesInFlight;
 use crossdock_tests::{built, sample};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use crate::equivalence::{assert_same, read, sessions};
 use crate::writing::written;
@@ -149,24 +145,9 @@ fn received_files_are_limited_and_closed() {
     }
 }
 
-/// Sends 400 files that no process receives. They are in transit until the sockets are dropped.
-fn put_files_in_transit() -> (UnixStream, UnixStream) {
-    const FILES_OF_MESSAGE: usize = 200;
-    let (near, far) = UnixStream::pair().unwrap();
-    let file = std::fs::File::open("/dev/null").unwrap();
-    let files = [file.as_fd(); FILES_OF_MESSAGE];
-    for _ in 0..2 {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_OF_MESSAGE))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        assert!(ancillary.push(SendAncillaryMessage::ScmRights(&files)));
-        sendmsg(&near, &[IoSlice::new(b"x")], &mut ancillary, SendFlags::empty()).unwrap();
-    }
-    (near, far)
-}
-
 #[test]
-fn process_waits_while_too_many_files_are_in_transit() {
-    if crate::skips("process_waits_while_too_many_files_are_in_transit") {
+fn process_waits_while_too_many_files_are_in_flight() {
+    if crate::skips("process_waits_while_too_many_files_are_in_flight") {
         return;
     }
     let Isolation { program, .. } = crate::isolation();
@@ -186,11 +167,11 @@ fn process_waits_while_too_many_files_are_in_transit() {
     };
     let batches = read(&direct, Input::open(sample(), direct.cancel_flag()).unwrap());
     let bytes = written(&direct, &options, &batches, 1);
-    let in_transit = put_files_in_transit();
+    let in_flight = FilesInFlight::new(2).unwrap();
     let reader = std::thread::spawn(move || read(&session, Input::bytes(bytes)));
     std::thread::sleep(Duration::from_millis(300));
     assert!(!reader.is_finished(), "no file was sent");
-    drop(in_transit);
+    drop(in_flight);
     assert_same(&reader.join().unwrap(), &batches, &direct);
 }
 

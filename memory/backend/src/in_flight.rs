@@ -1,4 +1,5 @@
-//! Waits while too many files are in transit between the processes of a user.
+//! Waits while too many files are in flight: a process has sent them over a Unix socket, and no
+//! process has received them yet (unix(7)).
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -10,12 +11,12 @@ use rustix::process::{Resource, getrlimit};
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Pauses after the system refused to send files (`ETOOMANYREFS`), before another attempt. Linux
-/// limits the files that all processes of a user have sent, and that are not received yet, to the
-/// limit on the open files of the sender. The first attempt was at `start`.
+/// limits the files in flight of all processes of a user to the limit on the open files of the
+/// sender. The first attempt was at `start`.
 ///
 /// # Errors
 /// The attempts have taken longer than `timeout`.
-pub fn pause_for_files_in_transit(start: Instant, timeout: Duration) -> io::Result<()> {
+pub fn pause_for_files_in_flight(start: Instant, timeout: Duration) -> io::Result<()> {
     if start.elapsed() <= timeout {
         std::thread::sleep(PAUSE);
         return Ok(());
