@@ -54,9 +54,14 @@ impl Kept {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Removes a block of `bytes` bytes, if possible one whose home is `stream`. Otherwise it has
-    /// an event for which `stream` must wait.
-    pub(super) fn take(&self, bytes: usize, stream: RawStream) -> Option<KeptBlock> {
+    /// Removes a block of `bytes` bytes whose home is `stream`, or all of whose uses have completed.
+    /// A block that another stream still uses would make `stream` wait for that one.
+    pub(super) fn take(
+        &self,
+        bytes: usize,
+        stream: RawStream,
+        has_passed: impl Fn(RawEvent) -> bool,
+    ) -> Option<KeptBlock> {
         if self.bytes() == 0 {
             return None;
         }
@@ -65,8 +70,13 @@ impl Kept {
         let same_home = list.iter().rposition(|block| block.home == stream);
         let block = match same_home {
             Some(i) => list.remove(i),
-            // The event of the oldest block has probably passed.
-            None => list.remove(list.iter().position(|block| block.after.is_some())?),
+            None => {
+                // If the event of the oldest block has not passed, those of the others have
+                // probably not passed either.
+                let i = list.iter().position(|block| block.after.is_some())?;
+                list.get(i)?.after.filter(|event| has_passed(*event))?;
+                list.remove(i)
+            }
         };
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         Some(block)
@@ -139,11 +149,30 @@ mod tests {
             assert!(kept.add(KeptBlock { after, ..block(base, home) }, 1024).is_empty());
         }
         assert_eq!(kept.bytes(), 4096);
-        assert!(kept.take(512, 8 as RawStream).is_none());
-        let bases = [8, 8, 8, 8].map(|home| kept.take(1024, home as RawStream).map(|block| block.base));
-        assert_eq!(bases, [Some(2), Some(3), Some(4), None]);
+        assert!(kept.take(512, 8 as RawStream, |_| true).is_none());
+        let take = |has_passed| {
+            kept.take(1024, 8 as RawStream, |_| has_passed).map(|block: KeptBlock| block.base)
+        };
+        assert_eq!([true, true, true, true].map(take), [Some(2), Some(3), Some(4), None]);
         assert_eq!(kept.take_all().len(), 1);
-        assert!((kept.bytes(), kept.take(1024, 8 as RawStream).is_none()) == (0, true));
+        assert_eq!((kept.bytes(), take(true)), (0, None));
+    }
+
+    #[test]
+    fn leaves_blocks_that_other_streams_use() {
+        let kept = Kept::new(10_000);
+        for (base, home) in [(1, 7), (2, 8)] {
+            kept.add(KeptBlock { after: Some(base as RawEvent), ..block(base, home) }, 1024);
+        }
+        let take = |passed: &[usize]| {
+            let has_passed = |event| passed.contains(&(event as usize));
+            kept.take(1024, 9 as RawStream, has_passed).map(|block| block.base)
+        };
+        assert_eq!(take(&[2]), None, "the oldest block is in use");
+        assert_eq!(take(&[1]), Some(1));
+        assert_eq!(take(&[1]), None);
+        let same = kept.take(1024, 8 as RawStream, |_| panic!("the work of a stream has an order"));
+        assert_eq!(same.map(|block| block.base), Some(2));
     }
 
     #[test]
