@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use arrow_schema::Metadata;
 use crossdock_arrays::{DeviceBatch, StartedValidation, export_batch, export_schema};
-use crossdock_memory::{Device, Loader, Memory, Result, Stream};
+use crossdock_memory::{Buffer, Device, Loader, Memory, Result, Stream};
 use crossdock_plugin_api::{
     BatchStream, Call, CancelFlag, Error, Honoured, Host, Input, Options, Owned, Source, Tasks, abi,
 };
@@ -58,6 +58,8 @@ pub struct Reader {
     messages: Messages,
     dictionaries: Dictionaries,
     pending: VecDeque<Pending>,
+    /// Whether the device decompresses the last batch in `pending`, which may have been removed.
+    is_decompressing: bool,
     /// Batches that are being validated.
     assembled: VecDeque<Assembled>,
     /// The stream of validations. `None` if there was none yet.
@@ -182,6 +184,7 @@ impl Reader {
             messages: opened.messages,
             dictionaries: Dictionaries::new(opened.is_file),
             pending: VecDeque::new(),
+            is_decompressing: false,
             assembled: VecDeque::new(),
             validations: None,
             cancel: CancelFlag::new(),
@@ -219,13 +222,8 @@ impl Reader {
     /// Whether another message may be loaded, if the budget allows it.
     fn has_room(&self) -> bool {
         let width = self.tasks.width();
-        let max = if self.is_decompressing() { MAX_DECOMPRESSING.max(width) } else { width };
+        let max = if self.is_decompressing { MAX_DECOMPRESSING.max(width) } else { width };
         self.pending.len() <= max
-    }
-
-    /// Whether the device decompresses the last batch.
-    fn is_decompressing(&self) -> bool {
-        matches!(self.pending.back(), Some(Pending::Batch { body, .. }) if body.is_decompressing())
     }
 
     /// Starts to load up to one message per thread, or more messages that the device decompresses,
@@ -233,15 +231,14 @@ impl Reader {
     fn read_ahead(&mut self, call: &Call<'_>, stream: &Stream, may_wait: bool) -> Result<()> {
         let limit = self.memory_limit_bytes;
         while !self.has_ended && self.has_room() {
-            let budget = match self.is_decompressing() {
+            let budget = match self.is_decompressing {
                 true => max_bytes_ahead_of_decompression(call.byte_budget(), limit),
                 false => max_bytes_ahead(call.byte_budget(), self.device, limit),
             };
             let must_wait = may_wait && self.pending.is_empty();
-            let assembled: u64 = self.assembled.iter().map(|batch| batch.bytes).sum();
             let pending: u64 = self.pending.iter().map(Pending::bytes).sum();
             // A copy of an assembled batch may be in flight.
-            let ahead = self.in_flight.bytes()?.max(assembled) + pending;
+            let ahead = self.in_flight.bytes()?.max(self.assembled_bytes()) + pending;
             if must_wait {
                 self.in_flight.wait(budget)?;
             } else if ahead >= budget {
@@ -280,6 +277,9 @@ impl Reader {
                 Pending::Batch { body, .. } if body.is_enqueued() => !self.pending.is_empty(),
                 _ => false,
             };
+            if let Pending::Batch { body, .. } = &next {
+                self.is_decompressing = body.is_decompressing();
+            }
             self.pending.push_back(next);
             if is_enough {
                 break;
@@ -438,6 +438,8 @@ impl Reader {
                 Some(Pending::Batch { meta, body, position, metadata, number, rows }) => {
                     let bytes = body.bytes();
                     let slots = self.finish(body, &uploads, call)?;
+                    // The compressed body has been freed.
+                    let bytes = bytes.min(slots.block().and_then(Buffer::len).unwrap_or(0) as u64);
                     let batch = self
                         .assemble(&meta, slots, stream)
                         .map_err(|e| e.context(format_args!("record batch {number}")))?;

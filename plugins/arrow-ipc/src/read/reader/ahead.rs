@@ -11,6 +11,10 @@ use super::{Pending, Reader};
 /// The maximum number of batches that are validated on a device at the same time.
 const MAX_VALIDATING: usize = 16;
 
+/// The maximum size of these batches, in bytes. All batches that are read ahead must not be among
+/// them, because no other batch is loaded until they are validated.
+const MAX_VALIDATING_BYTES: u64 = 256 << 20;
+
 impl Reader {
     /// Assembles the next batch, and others whose bodies are loaded if they are validated, so that
     /// they are validated at the same time.
@@ -22,11 +26,11 @@ impl Reader {
         };
         let before = self.assembled.len();
         // Validating several batches together takes less time.
-        if before > 0 && before > max / 2 {
+        if before > 0 && (before > max / 2 || self.assembled_bytes() > MAX_VALIDATING_BYTES / 2) {
             return Ok(());
         }
         let mut result = Ok(());
-        while self.assembled.len() < max {
+        while self.assembled.len() < max && self.assembled_bytes() < MAX_VALIDATING_BYTES {
             match self.next_assembled(call, stream, self.assembled.is_empty()) {
                 Ok(Some(next)) => self.assembled.push_back(next),
                 Ok(None) => break,
@@ -51,6 +55,10 @@ impl Reader {
             }
             result => result,
         }
+    }
+
+    pub(super) fn assembled_bytes(&self) -> u64 {
+        self.assembled.iter().map(|batch| batch.bytes).sum()
     }
 
     /// Begins to validate the assembled batches from number `from` on.
