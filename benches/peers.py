@@ -5,7 +5,8 @@
 The table is repeated, and written in each format. The programs of a case run in turn, so that a temporary slowdown of the
 machine affects all of them. The output folder receives peers.json and peers.html. On a device, the limit is the rate at
 which the link copies pinned memory. Needs pyarrow; polars, vortex-data, cupy, torch and pylibcudf are used if they are
-installed, and listed otherwise."""
+installed, and listed otherwise. nvCOMP does not read files: it gets the compressed blocks of the table, which are
+independent, in pinned memory."""
 
 import argparse
 import io
@@ -21,6 +22,7 @@ from html import escape
 from pathlib import Path
 
 import numpy as np
+import nvcomp_lz4
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.ipc as ipc
@@ -86,6 +88,15 @@ def once(work):
     return time.perf_counter() - begin
 
 
+def lz4_blocks(table):
+    """The table compressed for nvCOMP. `None` if it is not installed."""
+    library = nvcomp_lz4.find()
+    if not library:
+        print("skipped: nvCOMP: its library is not installed", file=sys.stderr)
+        return None
+    return nvcomp_lz4.Lz4(library, table)
+
+
 def files(table, folder):
     """Writes the table in each format. Returns the paths by the names of the formats."""
     paths = {name: folder / name for name in ("none.arrow", "lz4.arrow", "zstd.arrow", "snappy.parquet", "table.csv")}
@@ -130,6 +141,10 @@ def reads(session, table, paths, options):
             case.add(others, lambda path=path: to_device(ipc.open_file(pa.memory_map(str(path))).read_all()))
         if polars and session.device == "cpu":
             case.add("polars", lambda path=path: polars.read_ipc(path))
+        if codec == "lz4" and cupy:
+            blocks = lz4_blocks(table)
+            if blocks:
+                case.add("nvCOMP", blocks.copy_and_decompress)
         yield case
     path = paths["snappy.parquet"]
     case = Case("Read a Parquet file, Snappy", path.stat().st_size)

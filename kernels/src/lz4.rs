@@ -6,29 +6,40 @@ use crossdock_memory::{Buffer, BufferMut, Result};
 
 use crate::Checks;
 use crate::jobs::{JobArg, warps_of};
-use crate::rows::DECOMPRESS_LZ4;
+use crate::rows::{DECOMPRESS_LZ4, RESOLVE_LZ4};
 
 /// The size of the pieces of a buffer that is not compressed, as in `lz4.cu`.
 const PLAIN_PIECE_BYTES: usize = 65536;
+
+/// The number of pieces of a group, as in `lz4.cu`.
+const GROUP_PIECES: usize = 16;
+
+/// A flag of a frame whose blocks are linked, as in `lz4.cu`.
+const IS_LINKED: u64 = 1 << 63;
 
 /// How the bytes of a buffer are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lz4Content {
     /// They are not compressed.
     Plain,
-    /// The blocks of a frame, its end mark, and less than 64 bytes of zeros. The blocks are
-    /// independent. The number is that of the bytes of all blocks but the last, which may be
-    /// shorter.
-    Blocks(usize),
+    /// The blocks of a frame, its end mark, and less than 64 bytes of zeros.
+    Blocks {
+        /// The number of bytes of all blocks but the last, which may be shorter.
+        block_bytes: usize,
+        /// Whether matches may refer to the block before.
+        are_linked: bool,
+    },
 }
 
-/// A list of buffers, as the kernel reads it.
+/// A list of buffers, as the kernels read it.
 #[derive(Clone, Debug, Default)]
 pub struct Lz4Buffers {
     words: Vec<u8>,
+    n_buffers: usize,
     n_pieces: usize,
     longest: usize,
     bytes: usize,
+    has_linked: bool,
 }
 
 impl Lz4Buffers {
@@ -42,14 +53,25 @@ impl Lz4Buffers {
     pub fn push(&mut self, from: Range<usize>, to: Range<usize>, content: Lz4Content) {
         let (block, piece) = match content {
             Lz4Content::Plain => (0, PLAIN_PIECE_BYTES),
-            Lz4Content::Blocks(bytes) => (bytes, bytes),
+            Lz4Content::Blocks { block_bytes, are_linked } => {
+                self.has_linked |= are_linked;
+                (block_bytes as u64 | if are_linked { IS_LINKED } else { 0 }, block_bytes)
+            }
         };
-        for word in [self.n_pieces, from.start, from.end, to.start, to.len(), block] {
-            self.words.extend((word as u64).to_ne_bytes());
+        let words = [self.n_pieces, from.start, from.end, to.start, to.len()].map(|word| word as u64);
+        for word in words.into_iter().chain([block]) {
+            self.words.extend(word.to_ne_bytes());
         }
+        self.n_buffers += 1;
         self.n_pieces += to.len().div_ceil(piece.max(1));
         self.longest = self.longest.max(piece.min(to.len()));
         self.bytes += to.len();
+    }
+
+    /// The number of bytes of scratch memory for an output of `bytes` bytes, which must be zero: 0
+    /// if no frame has linked blocks.
+    pub fn scratch_bytes(&self, bytes: usize) -> usize {
+        if self.has_linked { bytes.saturating_mul(2) } else { 0 }
     }
 
     /// The list's bytes, which the kernel reads on its device.
@@ -67,6 +89,11 @@ impl Lz4Buffers {
         self.longest
     }
 
+    /// Whether a frame has linked blocks.
+    pub fn has_linked(&self) -> bool {
+        self.has_linked
+    }
+
     /// The number of bytes of all buffers.
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -74,9 +101,9 @@ impl Lz4Buffers {
 }
 
 impl<'a> Checks<'a> {
-    /// Decompresses buffers to `range` of `to`. `words` are those of `buffers` on the device. The
-    /// returned cell has the first buffer that cannot be decompressed; all bytes of this buffer are
-    /// undefined.
+    /// Decompresses buffers to `range` of `to`. `words` are those of `buffers` on the device, and
+    /// `scratch` has the number of zeros of [`Lz4Buffers::scratch_bytes`]. The returned cell has
+    /// the first buffer that cannot be decompressed; all bytes of this buffer are undefined.
     pub fn decompress_lz4(
         &mut self,
         from: &'a Buffer,
@@ -84,6 +111,7 @@ impl<'a> Checks<'a> {
         words: &'a Buffer,
         to: &mut BufferMut,
         range: Range<usize>,
+        scratch: &mut BufferMut,
     ) -> Result<usize> {
         let all = |buffer: &'a Buffer| JobArg::Read(buffer, 0, buffer.len().unwrap_or(0));
         let cell = self.cells(1);
@@ -92,9 +120,22 @@ impl<'a> Checks<'a> {
             all(words),
             JobArg::Value(buffers.n_pieces as u64),
             JobArg::write(to, range.start, range.len())?,
+            JobArg::write(scratch, 0, scratch.len())?,
             JobArg::Cells(cell, 1),
         ];
         self.push(&DECOMPRESS_LZ4, warps_of(buffers.n_pieces), args)?;
+        let n_groups = buffers.n_pieces.div_ceil(GROUP_PIECES);
+        let steps = [n_groups, buffers.n_buffers, buffers.n_pieces];
+        for (step, blocks) in steps.into_iter().enumerate().filter(|_| buffers.has_linked) {
+            let args = [
+                all(words),
+                JobArg::Value(buffers.n_pieces as u64),
+                JobArg::Value(step as u64),
+                JobArg::write(to, range.start, range.len())?,
+                JobArg::write(scratch, 0, scratch.len())?,
+            ];
+            self.push_after(&RESOLVE_LZ4, step, blocks.min(65536) as u32, args)?;
+        }
         Ok(cell)
     }
 }

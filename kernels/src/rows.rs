@@ -176,7 +176,10 @@ kernels! {
         limit: Value, to: Write, width: Value, cell: Write
     ) [];
     DECOMPRESS_LZ4 c"crossdock_decompress_lz4" (
-        from: Read, buffers: Read, pieces: Value, to: Write, cell: Write
+        from: Read, buffers: Read, pieces: Value, to: Write, outside: Write, cell: Write
+    ) [];
+    RESOLVE_LZ4 c"crossdock_resolve_lz4" (
+        buffers: Read, pieces: Value, step: Value, to: Write, outside: Write
     ) [];
     EXPAND_RUNS c"crossdock_expand_runs" (
         ends: Read, end_width: Value, first: Value, values: Read, to: Write, width: Value,

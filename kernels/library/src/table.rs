@@ -85,6 +85,7 @@ library! {
     VIEWS_OF_OFFSETS => strings::by_offsets,
     DECODE_HYBRID => hybrid::decode,
     DECOMPRESS_LZ4 => lz4::decompress,
+    RESOLVE_LZ4 => lz4::resolve,
     EXPAND_RUNS => take::expand,
     PATCH => take::patch,
     TAKE => take::take,

@@ -22,7 +22,8 @@ const DEFAULT_BYTES_AHEAD: u64 = 256 << 20;
 const DEFAULT_BYTES_AHEAD_OF_DEVICE: u64 = 384 << 20;
 
 /// Maximum size of batches that are read ahead for a device that decompresses them, in bytes. It
-/// includes the compressed bodies.
+/// includes the compressed bodies, but not the scratch memory of linked LZ4 blocks, which is twice
+/// the size of a batch until the device has decompressed it.
 const DEFAULT_BYTES_AHEAD_OF_DECOMPRESSION: u64 = 1 << 30;
 
 /// Like [`max_bytes_ahead`], while a device decompresses the batches.

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import crossdock as cd
+import numpy as np
 import pyarrow as pa
 import pytest
 from capi_structs import ArrowArray, ArrowDeviceArray
@@ -160,24 +161,40 @@ def test_files_are_read_to_and_written_from_the_device(cuda_session, tmp_path, c
     assert pa.ipc.open_file(tmp_path / "out.arrow").read_all().equals(pa.Table.from_batches([mixed()] * 2))
 
 
+def write_lz4(table, path, blocks):
+    """Writes a file with LZ4. pyarrow links the blocks of a buffer."""
+    if blocks == "independent":
+        cd.Session().from_arrow(table).write_ipc(path, compression="lz4")
+        return
+    with pa.ipc.new_file(path, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_table(table)
+
+
 @pytest.mark.parametrize("rows", [8_000, 40_000])
 def test_lz4_of_pyarrow_is_read_to_the_device(cuda_session, tmp_path, rows):
-    """The blocks of a buffer are linked. The device decompresses buffers of one block."""
+    """Buffers of one block, and of several blocks, which are linked."""
     columns = {f"c{i}": pa.array([(k * k + i) % (i + 3) for k in range(rows)], pa.int64()) for i in range(40)}
     table = pa.table(columns | {"text": [f"text {k % 100}" for k in range(rows)]})
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
-    with pa.ipc.new_file(tmp_path / "in.arrow", table.schema, options=options) as writer:
-        writer.write_table(table)
+    write_lz4(table, tmp_path / "in.arrow", "linked")
     assert cuda_session.read(tmp_path / "in.arrow").to_pyarrow().equals(table)
     part = cuda_session.read(tmp_path / "in.arrow", columns=["c7", "text"])
     assert part.to_pyarrow().equals(table.select(["c7", "text"]))
 
 
-def test_lz4_is_read_to_the_device_within_a_memory_limit(cuda, tmp_path):
-    """The device needs memory for the compressed bytes too."""
-    table = pa.table({"x": pa.array([k * k % 16_000_057 for k in range(1_000_000)], pa.int64())})
-    cd.Session().from_arrow(table).write_ipc(tmp_path / "in.arrow", compression="lz4")
-    for memory in (64, 18):
+def test_chains_of_matches_lead_through_all_blocks_of_a_buffer(cuda_session, tmp_path):
+    """After the first 50,000 bytes, all bytes are copies of bytes of the block before."""
+    values = np.tile(np.random.default_rng(1).integers(0, 256, 50_000, np.uint8), 140)
+    table = pa.table({"x": values, "y": values[::-1].copy()})
+    write_lz4(table, tmp_path / "in.arrow", "linked")
+    assert cuda_session.read(tmp_path / "in.arrow").to_pyarrow().equals(table)
+
+
+@pytest.mark.parametrize("blocks", ["independent", "linked"])
+def test_lz4_is_read_to_the_device_within_a_memory_limit(cuda, tmp_path, blocks):
+    """The device needs memory for the compressed bytes too, and scratch memory for linked blocks."""
+    table = pa.table({"x": np.arange(2_000_000) ** 2 % 16_000_057})
+    write_lz4(table, tmp_path / "in.arrow", blocks)
+    for memory in (128, 36):
         with cd.Session(cuda, memory=f"{memory}MiB") as session:
             assert session.read(tmp_path / "in.arrow").to_pyarrow().equals(table)
 

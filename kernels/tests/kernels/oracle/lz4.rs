@@ -2,7 +2,7 @@
 
 use crossdock_kernels::{Checks, Lz4Buffers, Lz4Content};
 
-use super::Case;
+use super::{Case, Target};
 
 /// A buffer as it is stored, and its content.
 struct Stored {
@@ -24,9 +24,8 @@ fn skewed(case: &Case<'_>, max: usize) -> usize {
     case.below(limit.min(max) + 1)
 }
 
-/// Appends a block with `n` bytes of content.
-fn block(case: &Case<'_>, to: &mut Vec<u8>, content: &mut Vec<u8>, n: usize) {
-    let floor = content.len();
+/// Appends a block with `n` bytes of content. Matches refer to bytes of `content` from `floor` on.
+fn block(case: &Case<'_>, to: &mut Vec<u8>, content: &mut Vec<u8>, n: usize, floor: usize) {
     let end = content.len() + n;
     loop {
         let n_literals = skewed(case, end - content.len());
@@ -58,12 +57,15 @@ fn block(case: &Case<'_>, to: &mut Vec<u8>, content: &mut Vec<u8>, n: usize) {
 }
 
 fn buffer(case: &Case<'_>, n: usize) -> Stored {
-    let (mut bytes, mut content) = (Vec::new(), Vec::new());
     if case.below(6) == 0 {
         let content = case.bytes(n);
         return Stored { bytes: content.clone(), content, kind: Lz4Content::Plain };
     }
-    let block_bytes = [100, 3000, 65536][case.below(3)];
+    frame(case, n, [100, 3000, 65536][case.below(3)], case.below(2) == 0)
+}
+
+fn frame(case: &Case<'_>, n: usize, block_bytes: usize, are_linked: bool) -> Stored {
+    let (mut bytes, mut content) = (Vec::new(), Vec::new());
     while content.len() < n {
         let n = (n - content.len()).min(block_bytes);
         let header = bytes.len();
@@ -75,13 +77,42 @@ fn buffer(case: &Case<'_>, n: usize) -> Stored {
             bytes.extend(&plain);
             content.extend(plain);
         } else {
-            block(case, &mut bytes, &mut content, n);
+            let floor = if are_linked { 0 } else { content.len() };
+            block(case, &mut bytes, &mut content, n, floor);
         }
         let stored = (bytes.len() - header - 4) as u32 | flag;
         bytes[header..header + 4].copy_from_slice(&stored.to_le_bytes());
     }
     bytes.extend(vec![0; 4 + case.below(3) * 5]);
-    Stored { bytes, content, kind: Lz4Content::Blocks(block_bytes) }
+    Stored { bytes, content, kind: Lz4Content::Blocks { block_bytes, are_linked } }
+}
+
+/// Decompresses `from`. Returns the first wrong buffer too.
+fn run(case: &Case<'_>, from: &[u8], list: &Lz4Buffers, bytes: usize) -> (Target, Option<u64>) {
+    let (from, words) = (case.buffer(from), case.buffer(list.words()));
+    let mut to = case.target(bytes);
+    let range = to.at..to.at + to.bytes;
+    let bytes = list.scratch_bytes(to.bytes);
+    let mut scratch = case.s.memory().alloc(case.s, bytes).unwrap();
+    case.s.fill(&mut scratch, 0, bytes, 0).unwrap();
+    let mut checks = Checks::new();
+    let cell = checks.decompress_lz4(&from, list, &words, &mut to.buffer, range, &mut scratch).unwrap();
+    let wrong = checks.run(case.s).unwrap().first_wrong(cell);
+    (to, wrong)
+}
+
+/// Linked blocks in several groups, which are longer than the distance of a match.
+pub fn resolve(case: &Case<'_>) {
+    if case.n < 10_000 {
+        return;
+    }
+    let n = 200_000 + case.below(50_000);
+    let stored = frame(case, n, 7000, true);
+    let mut list = Lz4Buffers::new();
+    list.push(0..stored.bytes.len(), 0..n, stored.kind);
+    let (to, wrong) = run(case, &stored.bytes, &list, n);
+    assert_eq!(wrong, None);
+    case.expect(to, &stored.content, "resolved");
 }
 
 pub fn decompress(case: &Case<'_>) {
@@ -108,15 +139,7 @@ pub fn decompress(case: &Case<'_>) {
         }
         list
     };
-    let run = |from: &[u8], list: &Lz4Buffers| {
-        let (from, words) = (case.buffer(from), case.buffer(list.words()));
-        let mut to = case.target(expected.len());
-        let range = to.at..to.at + to.bytes;
-        let mut checks = Checks::new();
-        let cell = checks.decompress_lz4(&from, list, &words, &mut to.buffer, range).unwrap();
-        let wrong = checks.run(case.s).unwrap().first_wrong(cell);
-        (to, wrong)
-    };
+    let run = |from: &[u8], list: &Lz4Buffers| run(case, from, list, expected.len());
     let right = list(None);
     assert_eq!(right.bytes(), buffers.iter().map(|stored| stored.content.len()).sum::<usize>());
     let (to, wrong) = run(&all, &right);
@@ -128,9 +151,10 @@ pub fn decompress(case: &Case<'_>) {
     // All blocks but the last must have the size that the list states.
     let mut smaller = Lz4Buffers::new();
     for (stored, (from, to)) in buffers.iter().zip(&ranges) {
-        let Lz4Content::Blocks(block_bytes) = stored.kind else { continue };
+        let Lz4Content::Blocks { block_bytes, are_linked } = stored.kind else { continue };
         if to.len() > block_bytes {
-            smaller.push(from.clone(), to.clone(), Lz4Content::Blocks(block_bytes + 1));
+            let kind = Lz4Content::Blocks { block_bytes: block_bytes + 1, are_linked };
+            smaller.push(from.clone(), to.clone(), kind);
         }
     }
     if !smaller.words().is_empty() {
@@ -153,7 +177,7 @@ pub fn decompress(case: &Case<'_>) {
             let begin = case.below(all.len() * 2);
             begin..begin + 1 + case.below(all.len())
         };
-        let block = Lz4Content::Blocks(1 + case.below(5000));
+        let block = Lz4Content::Blocks { block_bytes: 1 + case.below(5000), are_linked: case.below(2) == 0 };
         wild.push(range(), range(), block);
     }
     run(&all, &wild);

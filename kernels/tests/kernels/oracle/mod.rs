@@ -86,6 +86,7 @@ const ORACLES: &[(&str, Oracle)] = &[
     ("crossdock_take", decode::take),
     ("crossdock_decode_hybrid", hybrid::decode),
     ("crossdock_decompress_lz4", lz4::decompress),
+    ("crossdock_resolve_lz4", lz4::resolve),
     ("crossdock_expand_runs", decode::expand_runs),
     ("crossdock_fill_nulls", columns::fill_nulls),
     ("crossdock_check_equal", columns::check_equal),

@@ -79,12 +79,14 @@ pub struct FrameHeader {
     pub bytes: usize,
     /// Maximum size of a block's content in bytes.
     pub block_bytes: usize,
+    /// Whether blocks may refer to the blocks before.
+    pub are_linked: bool,
 }
 
 impl FrameHeader {
     /// Reads the header of a frame with `content` bytes of content. Returns `None` if the header is
-    /// malformed, or if only the host decompresses such a frame: one with several linked blocks,
-    /// checksums, a dictionary or a wrong length, or a skippable one.
+    /// malformed, or if only the host decompresses such a frame: one with checksums, a dictionary
+    /// or a wrong length, or a skippable one.
     pub fn read(from: &[u8], content: usize) -> Option<Self> {
         let context = take_context().ok()?;
         let (mut info, mut bytes) = (frame_info(), from.len());
@@ -99,8 +101,8 @@ impl FrameHeader {
         );
         let has_length = info.content_size == 0 || info.content_size == content as u64;
         let block_bytes = info.block_size_id.get_size();
-        let is_independent = matches!(info.block_mode, BlockMode::Independent) || content <= block_bytes;
-        (is_plain && has_length && is_independent).then_some(Self { bytes, block_bytes })
+        let are_linked = matches!(info.block_mode, BlockMode::Linked) && content > block_bytes;
+        (is_plain && has_length).then_some(Self { bytes, block_bytes, are_linked })
     }
 }
 

@@ -158,7 +158,7 @@ fn decompresses_pieces_of_any_size() {
 fn header_of_a_frame_tells_how_its_blocks_are_stored() {
     use lz4::FrameHeader;
     let frame = |bytes: usize| Codec::Lz4.compress(&sample(bytes)).unwrap()[PREFIX_BYTES..].to_vec();
-    let header = FrameHeader { bytes: 7, block_bytes: 65536 };
+    let header = FrameHeader { bytes: 7, block_bytes: 65536, are_linked: false };
     assert_eq!(FrameHeader::read(&frame(1_000_000), 1_000_000), Some(header));
     // BD 0x60: blocks of up to 1 MiB. The right checksum is found by trying all of them.
     let is_known = |flags: u8, rest: &[u8], content: usize| {
@@ -167,10 +167,10 @@ fn header_of_a_frame_tells_how_its_blocks_are_stored() {
             FrameHeader::read(&bytes, content)
         })
     };
-    let large = FrameHeader { bytes: 7, block_bytes: 1 << 20 };
+    let large = FrameHeader { block_bytes: 1 << 20, ..header };
     assert_eq!(is_known(0x60, &[], 5_000_000), Some(large));
     assert_eq!(is_known(0x40, &[], 1 << 20), Some(large), "one block cannot refer to another one");
-    assert_eq!(is_known(0x40, &[], (1 << 20) + 1), None, "linked blocks");
+    assert_eq!(is_known(0x40, &[], (1 << 20) + 1), Some(FrameHeader { are_linked: true, ..large }));
     let size = 5u64.to_le_bytes();
     assert_eq!(is_known(0x48, &size, 5), Some(FrameHeader { bytes: 15, ..large }));
     assert_eq!(is_known(0x48, &size, 6), None, "another length");

@@ -20,6 +20,9 @@ use crate::codec::{PREFIX_BYTES, StoredBuffer};
 /// launch takes.
 const MIN_BODY_BYTES: usize = 1 << 20;
 
+/// Minimum size of an uncompressed body with linked blocks, which need more launches.
+const MIN_LINKED_BODY_BYTES: usize = 12 << 20;
+
 /// Minimum size of a body in relation to its longest part that one warp decompresses. A warp writes
 /// 40 to 60 MB/s on an H200, and a thread of the host about 1,500 MB/s.
 const MIN_PARTS: usize = 32;
@@ -44,14 +47,15 @@ pub fn list(buffers: &[CompressedBuffer]) -> Option<Lz4Buffers> {
             StoredBuffer::Plain(0) | StoredBuffer::Frame(0) => continue,
             StoredBuffer::Plain(_) => (0, Lz4Content::Plain),
             StoredBuffer::Frame(_) => {
-                let FrameHeader { bytes, block_bytes } = buffer.header?;
-                (bytes, Lz4Content::Blocks(block_bytes))
+                let FrameHeader { bytes, block_bytes, are_linked } = buffer.header?;
+                (bytes, Lz4Content::Blocks { block_bytes, are_linked })
             }
         };
         list.push(from + PREFIX_BYTES + header_bytes..from + stored, to..to + bytes, content);
     }
     let has_parts = list.bytes() / MIN_PARTS >= list.longest_piece();
-    (has_parts && list.bytes() >= MIN_BODY_BYTES).then_some(list)
+    let min_bytes = if list.has_linked() { MIN_LINKED_BODY_BYTES } else { MIN_BODY_BYTES };
+    (has_parts && list.bytes() >= min_bytes).then_some(list)
 }
 
 /// A body that is being decompressed on a device. `T` is the body while the host decompresses it.
@@ -146,8 +150,10 @@ fn launch(
     let mut output = memory.alloc(stream, bytes)?;
     // The bytes between the buffers.
     stream.fill(&mut output, 0, bytes, 0)?;
+    let mut scratch = memory.alloc(stream, list.scratch_bytes(bytes))?;
+    stream.fill(&mut scratch, 0, list.scratch_bytes(bytes), 0)?;
     let mut checks = Checks::new();
-    let cell = checks.decompress_lz4(&block, list, &words, &mut output, 0..bytes)?;
+    let cell = checks.decompress_lz4(&block, list, &words, &mut output, 0..bytes, &mut scratch)?;
     Ok(Started { checks: checks.start(stream)?, cell, output: output.freeze(stream)? })
 }
 
@@ -155,7 +161,7 @@ fn launch(
 mod tests {
     use super::*;
 
-    const BLOCKS: FrameHeader = FrameHeader { bytes: 7, block_bytes: 65536 };
+    const BLOCKS: FrameHeader = FrameHeader { bytes: 7, block_bytes: 65536, are_linked: false };
 
     fn frame(bytes: usize, header: Option<FrameHeader>) -> CompressedBuffer {
         CompressedBuffer { from: (64, 1000), to: (0, bytes), stored: StoredBuffer::Frame(bytes), header }
@@ -166,6 +172,9 @@ mod tests {
         let is_for_device = |buffers: &[CompressedBuffer]| list(buffers).is_some();
         assert!(is_for_device(&[frame(32 * 65536, Some(BLOCKS))]));
         assert!(!is_for_device(&[frame(31 * 65536, Some(BLOCKS))]));
+        let linked = FrameHeader { are_linked: true, ..BLOCKS };
+        assert!(is_for_device(&[frame(8 << 20, Some(linked)), frame(4 << 20, Some(BLOCKS))]));
+        assert!(!is_for_device(&[frame(8 << 20, Some(linked)), frame(3 << 20, Some(BLOCKS))]));
         let many = |n: usize, bytes: usize| (0..n).map(|_| frame(bytes, Some(BLOCKS))).collect::<Vec<_>>();
         assert!(is_for_device(&many(32, 50_000)));
         assert!(!is_for_device(&many(31, 50_000)));
