@@ -99,6 +99,19 @@ impl<'a> Check<'a> {
     }
 }
 
+/// Whether a batch may have checks, or nulls that its fields forbid. A column of numbers without a
+/// validity bitmap has none.
+pub(super) fn has_checks(batch: &DeviceBatch) -> bool {
+    batch.columns().iter().any(|array| {
+        let layout = array.layout();
+        let is_plain = matches!(layout.buffers(), [BufferKind::Bits | BufferKind::Fixed { .. }])
+            && array.dictionary().is_none()
+            && array.children().is_empty();
+        let [None, Some(values)] = array.buffers() else { return true };
+        !is_plain || values.len().is_none()
+    })
+}
+
 fn collect<'a>(path: &str, array: &'a DeviceArray, checks: &mut Vec<Check<'a>>) {
     let mut add = |array, rule| checks.push(Check { path: path.to_string(), array, rule });
     if !array.is_empty() {

@@ -7,7 +7,7 @@ use crossdock_kernels::StartedChecks;
 use crossdock_memory::{Device, Error, Result, Stream};
 use crossdock_plugin_api::{TaskGroup, Tasks};
 
-use super::collect::Check;
+use super::collect::{Check, has_checks};
 use super::{Level, request, validate, validate_columns};
 use crate::{DeviceBatch, check_nullability};
 
@@ -19,7 +19,8 @@ const PART_BYTES: usize = 256 << 10;
 
 /// A validation that has begun.
 pub struct StartedValidation {
-    batches: Arc<Vec<DeviceBatch>>,
+    /// `None` for a batch that is valid whatever its contents are.
+    batches: Arc<Vec<Option<DeviceBatch>>>,
     stream: Stream,
     state: Mutex<State>,
 }
@@ -44,21 +45,28 @@ impl StartedValidation {
     /// # Errors
     ///
     /// Memory is exhausted, or the device fails.
-    pub fn start(batches: Vec<DeviceBatch>, tasks: &Tasks, stream: &Stream) -> Result<Self> {
-        let batches = Arc::new(batches);
-        let state = if batches.iter().any(DeviceBatch::has_unknown_sizes) {
+    pub fn start<'a>(
+        batches: impl IntoIterator<Item = &'a DeviceBatch>,
+        tasks: &Tasks,
+        stream: &Stream,
+    ) -> Result<Self> {
+        let to_check = |batch: &DeviceBatch| has_checks(batch).then(|| batch.clone());
+        let batches: Arc<Vec<_>> = Arc::new(batches.into_iter().map(to_check).collect());
+        let state = if batches.iter().all(Option::is_none) {
+            State::Valid
+        } else if batches.iter().flatten().any(DeviceBatch::has_unknown_sizes) {
             State::Unknown
         } else if stream.device() == Device::CPU {
             Self::start_tasks(&batches, tasks, stream)?
         } else {
-            let checks: Vec<_> = batches.iter().flat_map(Check::all).collect();
+            let checks: Vec<_> = batches.iter().flatten().flat_map(Check::all).collect();
             let (requests, cells) = request(&checks)?;
             State::Kernels(requests.start(stream)?, cells)
         };
         Ok(Self { batches, stream: stream.clone(), state: Mutex::new(state) })
     }
 
-    fn start_tasks(batches: &Arc<Vec<DeviceBatch>>, tasks: &Tasks, stream: &Stream) -> Result<State> {
+    fn start_tasks(batches: &Arc<Vec<Option<DeviceBatch>>>, tasks: &Tasks, stream: &Stream) -> Result<State> {
         let parts = parts(batches);
         if parts.bytes < MIN_TASK_BYTES || tasks.width() < 2 {
             return Ok(State::Unknown);
@@ -96,14 +104,16 @@ impl StartedValidation {
         }
         drop(state);
         // The error of a task or of all kernels does not say which batch is wrong.
-        validate(self.batches.get(i).ok_or_else(missing)?, Level::Full, &self.stream)
+        let batch = self.batches.get(i).ok_or_else(missing)?;
+        batch.as_ref().map_or(Ok(()), |batch| validate(batch, Level::Full, &self.stream))
     }
 
     fn are_valid(&self, started: StartedChecks, cells: Vec<usize>) -> Result<()> {
         let findings = started.finish()?;
-        let mut checks = self.batches.iter().flat_map(Check::all).zip(cells);
+        let batches = || self.batches.iter().flatten();
+        let mut checks = batches().flat_map(Check::all).zip(cells);
         checks.try_for_each(|(check, cell)| check.result(&findings, cell, &self.stream))?;
-        self.batches.iter().try_for_each(|batch| check_nullability(batch, &self.stream))
+        batches().try_for_each(|batch| check_nullability(batch, &self.stream))
     }
 }
 
@@ -118,8 +128,9 @@ struct Piece {
 }
 
 impl Piece {
-    fn validate(self, batches: &[DeviceBatch], stream: &Stream) -> Result<()> {
-        validate_columns(batches.get(self.batch).ok_or_else(missing)?, self.columns, stream)
+    fn validate(self, batches: &[Option<DeviceBatch>], stream: &Stream) -> Result<()> {
+        let batch = batches.get(self.batch).and_then(Option::as_ref).ok_or_else(missing)?;
+        validate_columns(batch, self.columns, stream)
     }
 }
 
@@ -131,9 +142,9 @@ struct Parts {
 }
 
 /// Divides the columns of all batches, in order, into parts with [`PART_BYTES`].
-fn parts(batches: &[DeviceBatch]) -> Parts {
+fn parts(batches: &[Option<DeviceBatch>]) -> Parts {
     let (mut all, mut open, mut open_bytes) = (Parts { parts: Vec::new(), bytes: 0 }, Vec::new(), 0);
-    for (batch, of) in batches.iter().enumerate() {
+    for (batch, of) in batches.iter().enumerate().filter_map(|(i, of)| Some((i, of.as_ref()?))) {
         let (mut begin, n) = (0, of.columns().len());
         for i in 0..n {
             let bytes = Check::of_column(of, i).iter().map(Check::bytes).fold(0, usize::saturating_add);

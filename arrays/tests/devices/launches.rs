@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::common::Fixture;
-use arrow_array::{ArrayRef, StringArray};
+use crate::common::{Fixture, samples};
+use arrow_array::{ArrayRef, Int32Array, StringArray};
 use crossdock_arrays::{DeviceBatch, Level, StartedValidation, validate};
 use crossdock_memory::Device;
 use crossdock_plugin_api::Tasks;
@@ -46,11 +46,31 @@ fn validating_several_batches_launches_each_kernel_once() {
         let batches = vec![batch_of(&fixture, device, COLUMNS / 3); 3];
         let before = launches(&fixture);
         let stream = fixture.host.stream(device);
-        let validation = StartedValidation::start(batches, &tasks, &stream).unwrap();
+        let validation = StartedValidation::start(&batches, &tasks, &stream).unwrap();
         for i in 0..3 {
             validation.finish(i, || Ok(())).unwrap();
         }
         assert_eq!(launches(&fixture) - before, 3, "{device}");
+    }
+}
+
+#[test]
+fn started_validation_makes_the_checks_of_a_validation() {
+    let fixture = Fixture::new();
+    let tasks = Tasks::from_host(&fixture.host.host()).unwrap();
+    for device in devices().iter().copied() {
+        let stream = fixture.host.stream(device);
+        // Numbers without nulls have no checks.
+        let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(0..40));
+        for column in samples::all().into_iter().chain([numbers]) {
+            let batch = fixture.batch(&[column.clone()]).move_to(&stream, device).unwrap();
+            let before = launches(&fixture);
+            validate(&batch, Level::Full, &stream).unwrap();
+            let expected = launches(&fixture) - before;
+            let validation = StartedValidation::start([&batch], &tasks, &stream).unwrap();
+            validation.finish(0, || Ok(())).unwrap();
+            assert_eq!(launches(&fixture) - before, 2 * expected, "{device} {}", column.data_type());
+        }
     }
 }
 

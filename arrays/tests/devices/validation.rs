@@ -404,7 +404,7 @@ fn started_validation_returns_the_result_of_each_batch() {
         // Short texts are validated at once, and long ones in tasks.
         for (bytes, wrong) in [(30, vec![]), (30, vec![4]), (300_000, vec![]), (300_000, vec![1, 3])] {
             let batches = texts(&stream, bytes, &wrong);
-            let validation = StartedValidation::start(batches, &tasks, &stream).unwrap();
+            let validation = StartedValidation::start(&batches, &tasks, &stream).unwrap();
             for i in [0, 4, 1, 3, 2, 1] {
                 let result = validation.finish(i, || Ok(()));
                 let is_correct = match &result {
@@ -414,7 +414,7 @@ fn started_validation_returns_the_result_of_each_batch() {
                 assert!(is_correct, "{device} {bytes} {wrong:?} {i}: {result:?}");
             }
             let batches = texts(&stream, bytes, &wrong);
-            let validation = StartedValidation::start(batches, &tasks, &stream).unwrap();
+            let validation = StartedValidation::start(&batches, &tasks, &stream).unwrap();
             let cancelled = validation.finish(0, || Err(Error::cancelled("cancelled")));
             // A cancelled wait is not the result of a later one.
             assert!(cancelled.is_ok() || cancelled.unwrap_err().message() == "cancelled");

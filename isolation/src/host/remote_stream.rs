@@ -103,7 +103,7 @@ impl ReceivedBatches {
         }
         let device = batches.first().map_or(Device::CPU, DeviceBatch::device);
         let are_together = batches.iter().all(|batch| batch.device() == device);
-        let start = || StartedValidation::start(batches.clone(), tasks, streams.for_device(device));
+        let start = || StartedValidation::start(&batches, tasks, streams.for_device(device));
         let validation = are_together.then(start).transpose()?;
         let batches = batches.into_iter().map(Ok).chain(error.map(Err)).collect();
         Ok(Self { batches, validation, n_returned: 0, n_before, _message: message })

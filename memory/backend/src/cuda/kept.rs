@@ -150,9 +150,8 @@ mod tests {
         }
         assert_eq!(kept.bytes(), 4096);
         assert!(kept.take(512, 8 as RawStream, |_| true).is_none());
-        let take = |has_passed| {
-            kept.take(1024, 8 as RawStream, |_| has_passed).map(|block: KeptBlock| block.base)
-        };
+        let take =
+            |has_passed| kept.take(1024, 8 as RawStream, |_| has_passed).map(|block: KeptBlock| block.base);
         assert_eq!([true, true, true, true].map(take), [Some(2), Some(3), Some(4), None]);
         assert_eq!(kept.take_all().len(), 1);
         assert_eq!((kept.bytes(), take(true)), (0, None));

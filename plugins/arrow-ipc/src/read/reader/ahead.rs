@@ -63,8 +63,7 @@ impl Reader {
 
     /// Begins to validate the assembled batches from number `from` on.
     fn start_validation(&mut self, from: usize) -> Result<()> {
-        let batches: Vec<_> = self.assembled.range(from..).map(|next| next.batch.clone()).collect();
-        if batches.is_empty() {
+        if from == self.assembled.len() {
             return Ok(());
         }
         // The validation may end in a later call, which may have another stream.
@@ -73,6 +72,7 @@ impl Reader {
             None if self.device == Device::CPU => self.memory.default_stream(Device::CPU)?,
             None => self.memory.create_stream(self.device)?,
         };
+        let batches = self.assembled.range(from..).map(|next| &next.batch);
         let validation = Arc::new(StartedValidation::start(batches, &self.tasks, &stream)?);
         self.validations = Some(stream);
         for (i, next) in self.assembled.range_mut(from..).enumerate() {
