@@ -232,6 +232,12 @@ impl Plugin {
         }
     }
 
+    /// Drops a handle at the end of a task of its own. If it is the last one and the plugin runs in
+    /// this process, the instance is destroyed at once.
+    pub(crate) fn end(self: Arc<Self>) {
+        if self.is_isolated() { drop(self) } else { reclaimer::destroy_here(|| drop(self)) }
+    }
+
     /// Converts an error that the plugin reported in the step `what`. Marks the instance as
     /// unusable if the error reports a panic.
     pub(crate) fn failed(&self, what: impl Into<String>, source: ApiError) -> Error {

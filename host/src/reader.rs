@@ -472,6 +472,15 @@ impl Reader {
     }
 }
 
+impl Reader {
+    /// Drops the reader after its last batch.
+    pub(crate) fn end(self) {
+        let plugin = self.plugin.clone();
+        drop(self);
+        plugin.end();
+    }
+}
+
 impl Drop for Reader {
     fn drop(&mut self) {
         // The plugin may have a thread that waits for a pipe. Releasing the stream waits for this

@@ -296,6 +296,7 @@ impl Writer {
         if let Some(output) = output {
             output.commit()?;
         }
+        plugin.end();
         Ok(Finished { capsules, bytes_written })
     }
 }

@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use common::mini::{ALIVE, bytes, host, schema};
 use crossdock::discovery::Search;
 use crossdock::load::LinkedPlugin;
+use crossdock::sink::{Output, VecSink};
 use crossdock::source::Input;
-use crossdock::{Host, ReadOptions, Table};
+use crossdock::{Host, ReadOptions, Table, WriteOptions};
 use crossdock_arrays::{DeviceBatch, import_batch};
 use crossdock_plugin_api::{Owned, PluginDescription, abi, entry};
 
@@ -38,6 +39,23 @@ fn instances_are_destroyed_with_their_session() {
     drop(session);
     assert_eq!(host.settle(), []);
     assert_eq!(alive(), 0);
+}
+
+#[test]
+fn instance_of_a_finished_task_is_destroyed_at_once_if_nothing_refers_to_it() {
+    let _guard = exclusive();
+    let session = host().session().open().unwrap();
+    assert_eq!(session.plugins().len(), 1);
+    let read = || session.read(Input::bytes(bytes(&[1, 2])), &ReadOptions::default()).unwrap();
+    let table = Table::from_reader(&session, read()).unwrap();
+    assert_eq!(alive(), 1, "after a table was read");
+    let options = WriteOptions { to: Some("mini".into()), ..WriteOptions::default() };
+    let output = Output::Memory(VecSink::new());
+    let mut writer = session.write(output, table.schema(), &options).unwrap();
+    table.batches().iter().for_each(|batch| drop(writer.write(batch.clone()).unwrap()));
+    assert_eq!(alive(), 2);
+    writer.finish().unwrap();
+    assert_eq!(alive(), 1, "after a table was written");
 }
 
 /// A plugin that, like a plugin in C, retains the host for each object that it exports.

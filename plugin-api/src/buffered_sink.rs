@@ -33,6 +33,10 @@ impl BufferedSink {
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.position += bytes.len() as u64;
         if bytes.len() < SMALL_BYTES {
+            if self.buffered.capacity() == 0 {
+                // Growing step by step would copy the bytes several times.
+                self.buffered.reserve_exact(BUFFERED_BYTES + SMALL_BYTES);
+            }
             self.buffered.extend_from_slice(bytes);
             if self.buffered.len() >= BUFFERED_BYTES { self.flush() } else { Ok(()) }
         } else {

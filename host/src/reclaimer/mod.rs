@@ -1,14 +1,16 @@
-//! Destroys plugin instances on a thread of its own.
+//! Destroys plugin instances, usually on a thread of its own.
 //!
 //! An instance may be destroyed only after everything that it exported is released. The plugin
 //! itself may release the last exported object, while its functions are still on the stack. The
-//! instance must not be destroyed on this stack.
+//! instance must not be destroyed on this stack. Where this cannot be, [`destroy_here`] destroys it
+//! at once, because another thread would free its memory while this one allocates.
 
 mod queue;
 mod sync;
 #[cfg(test)]
 mod tests;
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -96,10 +98,29 @@ impl Reclaimer {
     }
 }
 
+thread_local! {
+    static DESTROYS_HERE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `f`, which drops the last handle of an instance. If the instance is idle then, it is
+/// destroyed on this thread. No function of the instance may be on the stack.
+pub(crate) fn destroy_here(f: impl FnOnce()) {
+    let before = DESTROYS_HERE.replace(true);
+    f();
+    DESTROYS_HERE.set(before);
+}
+
 /// Destroys the instance as soon as everything that it exported is released.
 pub(crate) fn destroy_when_idle(instance: Box<dyn PendingDestroy>) {
     if instance.forks() != fork_count() {
         std::mem::forget(instance);
+        return;
+    }
+    // `destroy` may drop other instances, whose functions may be on the stack.
+    let is_here = DESTROYS_HERE.try_with(|here| here.take()).unwrap_or(false);
+    if is_here && instance.is_idle() {
+        drop(catch_unwind(AssertUnwindSafe(|| drop(instance))));
+        DESTROYS_HERE.set(true);
         return;
     }
     let reclaimer = reclaimer();

@@ -43,6 +43,7 @@ impl Table {
         while let Some(batch) = reader.next()? {
             batches.push(batch);
         }
+        reader.end();
         Ok(Self { session: session.clone(), schema, batches })
     }
 

@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crossdock::source::read_from;
 use crossdock_plugin_api::{ByteSink, ByteSource, Error, Result};
 use pyo3::buffer::PyBuffer;
+use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyMemoryView};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyMemoryView, PyType};
 
 use crate::runtime::errors::usage;
 
@@ -130,18 +132,48 @@ impl ByteSource for FileSource {
     }
 }
 
+static BYTES_IO: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+
+/// Whether the class of an object is `io.BytesIO`, and no subclass.
+pub fn is_bytes_io(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(object.get_type().is(BYTES_IO.import(object.py(), "io", "BytesIO")?))
+}
+
 /// A Python file object, written to with its method `write`.
 pub struct FileSink {
     file: Py<PyAny>,
+    /// The method of `io.BytesIO`, if the object has exactly this class.
+    write_of_bytes_io: Option<Py<PyAny>>,
     /// The exception that `write` raised.
     raised: Arc<Mutex<Option<PyErr>>>,
 }
 
 impl FileSink {
     /// Creates the sink. Also returns the place where the sink stores an exception.
-    pub fn new(file: Py<PyAny>) -> (Self, Arc<Mutex<Option<PyErr>>>) {
+    pub fn new(file: &Bound<'_, PyAny>) -> PyResult<(Self, Arc<Mutex<Option<PyErr>>>)> {
         let raised = Arc::default();
-        (Self { file, raised: Arc::clone(&raised) }, raised)
+        let is_plain = is_bytes_io(file)? && !file.getattr("__dict__")?.contains("write")?;
+        let write_of_bytes_io =
+            is_plain.then(|| file.get_type().getattr("write").map(Bound::unbind)).transpose()?;
+        let file = file.clone().unbind();
+        Ok((Self { file, write_of_bytes_io, raised: Arc::clone(&raised) }, raised))
+    }
+
+    /// Calls the method `write`. Returns its result.
+    fn call<'py>(&self, py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+        let Some(write) = &self.write_of_bytes_io else {
+            // The method may keep its argument.
+            return self.file.bind(py).call_method1("write", (PyBytes::new(py, bytes),));
+        };
+        let (start, len) = (bytes.as_ptr().cast_mut().cast(), bytes.len() as isize);
+        // SAFETY: the bytes are readable, and the view is only read. The method of `io.BytesIO`
+        // copies them, and keeps no reference to the view, which is released below.
+        let view = unsafe {
+            Bound::from_owned_ptr_or_err(py, ffi::PyMemoryView_FromMemory(start, len, ffi::PyBUF_READ))
+        }?;
+        let written = write.bind(py).call1((&self.file, &view));
+        view.call_method0("release")?;
+        written
     }
 }
 
@@ -153,7 +185,7 @@ impl ByteSink for FileSink {
     fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
         let result = Python::attach(|py| -> PyResult<()> {
             while !bytes.is_empty() {
-                let written = self.file.bind(py).call_method1("write", (PyBytes::new(py, bytes),))?;
+                let written = self.call(py, bytes)?;
                 // A raw file may write fewer bytes than it received. An object that returns None
                 // has written all bytes.
                 let n: usize = written.extract::<Option<usize>>()?.unwrap_or(bytes.len());

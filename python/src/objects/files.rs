@@ -8,11 +8,10 @@ use crossdock::{IpcForm, ReadOptions, ScanOptions, ScanSource, Table as HostTabl
 use crossdock_plugin_api::{CancelFlag, Options};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString, PyType};
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
 
 use crate::dlpack::import::schema_of;
-use crate::objects::bytes::FileSink;
+use crate::objects::bytes::{FileSink, is_bytes_io};
 use crate::objects::request::RequestArguments;
 use crate::objects::session::{Shared, with_flag};
 use crate::objects::source::{PySource, handle_truncation, open};
@@ -114,8 +113,6 @@ pub fn read(
     Ok(Table::new(source.end(progress.end(result))?, shared.clone()))
 }
 
-static BYTES_IO: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-
 pub fn write_ipc(
     table: &HostTable,
     shared: &Arc<Shared>,
@@ -146,8 +143,8 @@ pub fn write_ipc(
         )));
     }
     // The `write` of any other object may block.
-    let may_block = !to.get_type().is(BYTES_IO.import(to.py(), "io", "BytesIO")?);
-    let (sink, raised) = FileSink::new(to.clone().unbind());
+    let may_block = !is_bytes_io(to)?;
+    let (sink, raised) = FileSink::new(to)?;
     let result = write_to(to.py(), table, shared, progress, may_block, |_| Ok(Output::to(sink)), &write);
     match raised.lock().unwrap_or_else(PoisonError::into_inner).take() {
         Some(error) => Err(error),

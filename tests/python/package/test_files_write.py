@@ -162,6 +162,14 @@ def test_class_derived_from_memory_may_keep_what_it_receives(table):
     assert b"".join(sink.parts) == expected.getvalue()
 
 
+def test_method_of_the_object_may_keep_what_it_receives(table):
+    sink, expected, parts = io.BytesIO(), io.BytesIO(), []
+    sink.write = lambda data: parts.append(data)
+    table.write_ipc(sink)
+    table.write_ipc(expected)
+    assert b"".join(parts) == expected.getvalue() and sink.getvalue() == b""
+
+
 def test_file_appears_complete_or_not_at_all(table, tmp_path):
     path = tmp_path / "out.arrow"
     path.write_bytes(b"earlier content")
