@@ -500,7 +500,7 @@ struct Lz4Sources {
 template <bool IS_LAST>
 static __device__ __noinline__ void lz4_resolve(u8* to, u16* outside, u32 n, Lz4Sources from) {
   enum { N = IS_LAST ? 32 : 16 };
-  // Neighbouring threads have neighbouring bytes, because the sources of these often are neighbours.
+  // Neighbouring threads have neighbouring bytes, because their sources often are neighbours, too.
   // All loads come before the first store, so that they overlap.
 #pragma unroll 1
   for (u32 first = threadIdx.x; first < n; first += THREADS * N) {

@@ -54,8 +54,8 @@ impl Kept {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Removes a block of `bytes` bytes whose home is `stream`, or all of whose uses have completed.
-    /// A block that another stream still uses would make `stream` wait for that one.
+    /// Removes a block of `bytes` bytes whose home is `stream`, or whose uses have all completed. A
+    /// block that another stream still uses would make `stream` wait for that one.
     pub(super) fn take(
         &self,
         bytes: usize,
