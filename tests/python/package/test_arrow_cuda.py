@@ -199,14 +199,15 @@ def test_lz4_is_read_to_the_device_within_a_memory_limit(cuda, tmp_path, blocks)
             assert session.read(tmp_path / "in.arrow").to_pyarrow().equals(table)
 
 
-def test_lz4_is_decompressed_on_the_host_if_the_device_has_too_little_memory(cuda, tmp_path):
-    """The device has memory for the table, but not for the compressed bytes too."""
+@pytest.mark.parametrize("blocks", ["independent", "linked"])
+def test_lz4_is_decompressed_on_the_host_if_the_device_has_too_little_memory(cuda, tmp_path, blocks):
+    """The device has memory for the table, but not for the compressed bytes or the scratch memory too."""
     if not hasattr(ctypes.CDLL("libcuda.so.1"), "crossdock_sim_cuda_violations"):
         pytest.skip("only the simulated driver has little memory")
-    table = pa.table({"x": pa.array([k * k % 16_000_057 for k in range(1_000_000)], pa.int64())})
+    table = pa.table({"x": np.arange(2_000_000) ** 2 % 16_000_057})
     path = tmp_path / "in.arrow"
-    cd.Session().from_arrow(table).write_ipc(path, compression="lz4")
-    memory = table.nbytes + path.stat().st_size // 2
+    write_lz4(table, path, blocks)
+    memory = table.nbytes + path.stat().st_size * (2 if blocks == "linked" else 1) // 2
     code = f"""
 import crossdock as cd, pyarrow.ipc as ipc
 table = cd.Session("cuda:0").read({str(path)!r})
