@@ -63,7 +63,7 @@ fn started_validation_makes_the_checks_of_a_validation() {
         // Numbers without nulls have no checks.
         let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(0..40));
         for column in samples::all().into_iter().chain([numbers]) {
-            let batch = fixture.batch(&[column.clone()]).move_to(&stream, device).unwrap();
+            let batch = fixture.batch(std::slice::from_ref(&column)).move_to(&stream, device).unwrap();
             let before = launches(&fixture);
             validate(&batch, Level::Full, &stream).unwrap();
             let expected = launches(&fixture) - before;

@@ -29,8 +29,11 @@ pub(crate) fn decompress(args: Args<'_>) -> Option<()> {
 
 /// Does nothing: [`decompress`] completes all bytes.
 pub(crate) fn resolve(args: Args<'_>) -> Option<()> {
-    (args.read(0)?, args.value(1)?, args.value(2)?, args.write(3)?, args.write(4)?);
-    Some(())
+    args.read(0)?;
+    args.value(1)?;
+    args.value(2)?;
+    args.write(3)?;
+    args.write(4).map(drop)
 }
 
 /// Decompresses a buffer. Returns `None` if it is wrong.
