@@ -470,9 +470,7 @@ impl Reader {
         }
         Ok(())
     }
-}
 
-impl Reader {
     /// Drops the reader after its last batch.
     pub(crate) fn end(self) {
         let plugin = self.plugin.clone();

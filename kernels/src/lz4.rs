@@ -14,6 +14,9 @@ const PLAIN_PIECE_BYTES: usize = 65536;
 /// The number of pieces of a group, as in `lz4.cu`.
 const GROUP_PIECES: usize = 16;
 
+/// The size of the words of a buffer, as in `lz4.cu`.
+const WORDS_BYTES: usize = 6 * 8;
+
 /// A flag of a frame whose blocks are linked, as in `lz4.cu`.
 const IS_LINKED: u64 = 1 << 63;
 
@@ -35,7 +38,6 @@ pub enum Lz4Content {
 #[derive(Clone, Debug, Default)]
 pub struct Lz4Buffers {
     words: Vec<u8>,
-    n_buffers: usize,
     n_pieces: usize,
     longest: usize,
     bytes: usize,
@@ -62,7 +64,6 @@ impl Lz4Buffers {
         for word in words.into_iter().chain([block]) {
             self.words.extend(word.to_ne_bytes());
         }
-        self.n_buffers += 1;
         self.n_pieces += to.len().div_ceil(piece.max(1));
         self.longest = self.longest.max(piece.min(to.len()));
         self.bytes += to.len();
@@ -125,7 +126,8 @@ impl<'a> Checks<'a> {
         ];
         self.push(&DECOMPRESS_LZ4, warps_of(buffers.n_pieces), args)?;
         let n_groups = buffers.n_pieces.div_ceil(GROUP_PIECES);
-        let steps = [n_groups, buffers.n_buffers, buffers.n_pieces];
+        let n_buffers = buffers.words.len() / WORDS_BYTES;
+        let steps = [n_groups, n_buffers, buffers.n_pieces];
         for (step, blocks) in steps.into_iter().enumerate().filter(|_| buffers.has_linked) {
             let args = [
                 all(words),

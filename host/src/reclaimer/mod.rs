@@ -2,8 +2,11 @@
 //!
 //! An instance may be destroyed only after everything that it exported is released. The plugin
 //! itself may release the last exported object, while its functions are still on the stack. The
-//! instance must not be destroyed on this stack. Where this cannot be, [`destroy_here`] destroys it
-//! at once, because another thread would free its memory while this one allocates.
+//! instance must not be destroyed on this stack.
+//!
+//! Where none of its functions can be on the stack, [`destroy_here`] destroys an instance at once.
+//! The other thread would free memory while this thread allocates, and both would wait for the same
+//! lock of the allocator.
 
 mod queue;
 mod sync;

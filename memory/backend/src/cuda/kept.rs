@@ -12,9 +12,8 @@ use super::driver::{DevicePtr, RawEvent, RawStream};
 ///
 /// A block is kept only if it was used on no other stream than its home, a stream of the host. Work
 /// that is later submitted to the home therefore runs after all uses of the block. Other streams
-/// reuse only blocks with an event that was recorded when the block was freed. An event that is
-/// recorded later would also wait for other work of the home, and connect streams that are
-/// independent.
+/// reuse only blocks with an event that was recorded when the block was freed, and has passed. A
+/// wait for the event would connect streams that are independent.
 pub(super) struct Kept {
     max_bytes: usize,
     blocks: Mutex<HashMap<usize, Vec<KeptBlock>>>,
