@@ -10,7 +10,7 @@ use crossdock_plugin_api::{Error, Owned, Result, abi};
 use super::metadata;
 use crate::ExtensionNumber;
 use crate::MAX_DEPTH;
-use crate::layout::parse_format;
+use crate::layout::{parse_format, plain_type};
 use crate::metadata::with_dictionary_values;
 
 /// Maximum number of children of a schema. No real table has more children, and the host can visit
@@ -81,7 +81,7 @@ pub unsafe fn import_field_ref(raw: &abi::ArrowSchema) -> Result<Field> {
 /// How the import handles field names that are not UTF-8.
 #[derive(Default)]
 struct Names {
-    /// The names of the current field's parents, outermost first.
+    /// The names of the current field's parents, outermost first. Empty if `replaced` is `None`.
     path: Vec<String>,
     /// The paths of the fields whose names were changed. If `None`, a name that is not UTF-8 is an
     /// error.
@@ -122,19 +122,27 @@ unsafe fn field(raw: &abi::ArrowSchema, depth: usize, names: &mut Names) -> Resu
     let name = names.accept(name.unwrap_or(Ok("")))?;
     let name = name.as_ref();
     let format = format.ok_or_else(|| Error::bad_data("a schema's format is NULL"))?;
-    names.path.push(name.to_string());
+    let in_field = |e: Error| {
+        if name.is_empty() { e } else { e.context(format!("field '{}'", crate::layout::shown(name))) }
+    };
+    let is_nullable = raw.flags & abi::FLAG_NULLABLE != 0;
+    let is_plain = raw.n_children == 0 && raw.dictionary.is_null() && raw.metadata.is_null();
+    // Most fields are plain. The steps below would take most of the time of importing them.
+    if is_plain && let Some(data_type) = plain_type(format) {
+        return Ok(Field::new(name, data_type, is_nullable));
+    }
+    if names.replaced.is_some() {
+        names.path.push(name.to_string());
+    }
     // SAFETY: the caller guarantees that `raw` is a valid or released schema, and the check of
     // `release` has rejected a released one.
     let inner = unsafe { data_type(raw, format, depth, names) };
     names.path.pop();
-    let in_field = |e: Error| {
-        if name.is_empty() { e } else { e.context(format!("field '{}'", crate::layout::shown(name))) }
-    };
     let (data_type, values) = inner.map_err(in_field)?;
     // SAFETY: the metadata of a valid schema is NULL, or encoded as the specification requires.
     let metadata = unsafe { metadata::read(raw.metadata) }.map_err(in_field)?;
     let metadata = with_dictionary_values(metadata, &values);
-    let field = Field::new(name, data_type, raw.flags & abi::FLAG_NULLABLE != 0)
+    let field = Field::new(name, data_type, is_nullable)
         .with_dict_is_ordered(raw.flags & abi::FLAG_DICTIONARY_ORDERED != 0)
         .with_metadata(metadata);
     // Numbers of a wrong type would be read as other values, so they are rejected here.

@@ -72,12 +72,6 @@ pub fn format_of(data_type: &DataType) -> Result<Cow<'static, str>> {
 ///
 /// Returns an error if the format string is malformed, or if the children do not match it.
 pub fn parse_format(format: &str, children: Vec<FieldRef>, sorted: bool) -> Result<DataType> {
-    // Fast path for the most common types.
-    if children.is_empty()
-        && let Some(data_type) = plain_type(format)
-    {
-        return Ok(data_type);
-    }
     let (prefix, argument) = match format.split_once(':') {
         Some((prefix, argument)) => (prefix, Some(argument)),
         None => (format, None),

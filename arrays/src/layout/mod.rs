@@ -9,6 +9,7 @@ mod table;
 
 pub(crate) use format::shown;
 pub use format::{format_of, parse_format};
+pub(crate) use table::plain_type;
 pub use table::{layout, plain_types};
 
 use arrow_schema::{DataType, FieldRef, Fields, UnionFields};

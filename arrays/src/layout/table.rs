@@ -50,7 +50,7 @@ macro_rules! plain {
             Some(match data_type { $( $($t)+ => $format, )* _ => return None })
         }
 
-        pub(super) fn plain_type(format: &str) -> Option<DataType> {
+        pub(crate) fn plain_type(format: &str) -> Option<DataType> {
             Some(match format { $( $format => $($t)+, )* _ => return None })
         }
 
