@@ -142,18 +142,25 @@ impl TaskPool {
         InstanceTasks { owner: Owner(self.next_owner.fetch_add(1, Ordering::Relaxed)), pool: self.clone() }
     }
 
-    /// Queues tasks of a group.
+    /// Queues tasks of a group: after all others, or before them.
     fn start(
         &self,
         owner: Owner,
         group: &Arc<Group>,
+        is_first: bool,
         runs: impl ExactSizeIterator<Item = Box<dyn FnOnce() + Send>>,
     ) -> Result<()> {
         self.reject_forked()?;
         self.threads.get_or_init(|| self.spawn());
         let n = runs.len();
         group.n_pending.fetch_add(n, Ordering::Relaxed);
-        self.shared.lock().tasks.extend(runs.map(|run| Task { owner, group: group.clone(), run }));
+        let tasks = runs.map(|run| Task { owner, group: group.clone(), run });
+        let mut state = self.shared.lock();
+        match is_first {
+            true => tasks.for_each(|task| state.tasks.push_front(task)),
+            false => state.tasks.extend(tasks),
+        }
+        drop(state);
         // Threads that find no task would only take the lock from the others.
         if n < self.width {
             (0..n).for_each(|_| self.shared.queued.notify_one());
@@ -223,7 +230,7 @@ impl InstanceTasks {
     /// # Errors
     /// In a process that was forked after the pool was created, because it has no threads.
     pub(super) fn start(&self, group: &Arc<Group>, run: Box<dyn FnOnce() + Send>) -> Result<()> {
-        self.pool.start(self.owner, group, std::iter::once(run))
+        self.pool.start(self.owner, group, false, std::iter::once(run))
     }
 
     /// Runs queued tasks of the instance until all tasks of `group` have returned, or until `time`
@@ -253,8 +260,10 @@ impl InstanceTasks {
                 f_of_tasks();
             };
             let runs = (1..n).map(|_| Box::new(run) as Box<dyn FnOnce() + Send>);
-            // If the tasks cannot be queued, this thread does all the work.
-            let _ = self.pool.start(self.owner, &group, runs);
+            // They run before tasks that have not begun, so that tasks end one after the other, and
+            // not all at about the same time. If they cannot be queued, this thread does all the
+            // work.
+            let _ = self.pool.start(self.owner, &group, true, runs);
         }
         while f() {}
         drop(guard);

@@ -1,6 +1,6 @@
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Barrier, Mutex};
 
 use super::pool::Group;
 use super::*;
@@ -63,6 +63,35 @@ fn share_runs_the_function_on_several_threads_and_waits_for_all() {
     };
     tasks.share(4, &work).unwrap();
     assert_eq!(count.load(Ordering::SeqCst), 404);
+}
+
+#[test]
+fn shared_call_runs_before_tasks_that_have_not_begun() {
+    let tasks = TaskPool::new(2).for_instance();
+    let group = Arc::default();
+    let (begin, begun) = channel::<()>();
+    let (send, order) = channel();
+    // The only thread of the pool is busy until the shared call has begun.
+    start(&tasks, &group, move || begun.recv().unwrap());
+    let of_task = send.clone();
+    start(&tasks, &group, move || of_task.send("task").unwrap());
+    let (of_call, begin) = (Mutex::new(send), Mutex::new(begin));
+    let (done, is_done) = channel();
+    let (done, is_done) = (Mutex::new(done), Mutex::new(is_done));
+    let caller = std::thread::current().id();
+    let call = || {
+        if std::thread::current().id() == caller {
+            begin.lock().unwrap().send(()).unwrap();
+            is_done.lock().unwrap().recv().unwrap();
+        } else {
+            of_call.lock().unwrap().send("shared call").unwrap();
+            done.lock().unwrap().send(()).unwrap();
+        }
+        false
+    };
+    tasks.share(2, &call).unwrap();
+    assert!(tasks.wait(&group, LONG).unwrap());
+    assert_eq!(order.try_iter().collect::<Vec<_>>(), ["shared call", "task"]);
 }
 
 #[test]
