@@ -140,13 +140,14 @@ fn launch(
     copies: &Stream,
     stream: &Stream,
 ) -> Result<Started> {
-    let block = block.freeze(copies)?;
     let memory = stream.memory();
-    let words = memory.alloc_with(stream, list.words().len(), |to| {
+    // On the stream of the bodies: on another stream, this copy would compete with those of later
+    // bodies, and the device would begin to decompress after them.
+    let words = memory.alloc_with(copies, list.words().len(), |to| {
         to.copy_from_slice(list.words());
         Ok(())
     })?;
-    let words = words.freeze(stream)?;
+    let (words, block) = (words.freeze(copies)?, block.freeze(copies)?);
     let mut output = memory.alloc(stream, bytes)?;
     // The bytes between the buffers.
     stream.fill(&mut output, 0, bytes, 0)?;
