@@ -102,17 +102,17 @@ impl Lz4Buffers {
 }
 
 impl<'a> Checks<'a> {
-    /// Decompresses buffers to `range` of `to`. `words` are those of `buffers` on the device, and
-    /// `scratch` has the number of zeros of [`Lz4Buffers::scratch_bytes`]. The returned cell has
-    /// the first buffer that cannot be decompressed; all bytes of this buffer are undefined.
+    /// Decompresses buffers to a range of `to`. `words` are those of `buffers` on the device, and
+    /// the range of `scratch` has the number of zeros of [`Lz4Buffers::scratch_bytes`]. The
+    /// returned cell has the first buffer that cannot be decompressed; all bytes of this buffer are
+    /// undefined.
     pub fn decompress_lz4(
         &mut self,
         from: &'a Buffer,
         buffers: &Lz4Buffers,
         words: &'a Buffer,
-        to: &mut BufferMut,
-        range: Range<usize>,
-        scratch: &mut BufferMut,
+        (to, range): (&mut BufferMut, Range<usize>),
+        (scratch, scratch_range): (&mut BufferMut, Range<usize>),
     ) -> Result<usize> {
         let all = |buffer: &'a Buffer| JobArg::Read(buffer, 0, buffer.len().unwrap_or(0));
         let cell = self.cells(1);
@@ -121,7 +121,7 @@ impl<'a> Checks<'a> {
             all(words),
             JobArg::Value(buffers.n_pieces as u64),
             JobArg::write(to, range.start, range.len())?,
-            JobArg::write(scratch, 0, scratch.len())?,
+            JobArg::write(scratch, scratch_range.start, scratch_range.len())?,
             JobArg::Cells(cell, 1),
         ];
         self.push(&DECOMPRESS_LZ4, warps_of(buffers.n_pieces), args)?;
@@ -134,7 +134,7 @@ impl<'a> Checks<'a> {
                 JobArg::Value(buffers.n_pieces as u64),
                 JobArg::Value(step as u64),
                 JobArg::write(to, range.start, range.len())?,
-                JobArg::write(scratch, 0, scratch.len())?,
+                JobArg::write(scratch, scratch_range.start, scratch_range.len())?,
             ];
             self.push_after(&RESOLVE_LZ4, step, blocks.min(65536) as u32, args)?;
         }

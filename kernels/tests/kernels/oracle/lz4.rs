@@ -87,32 +87,52 @@ fn frame(case: &Case<'_>, n: usize, block_bytes: usize, are_linked: bool) -> Sto
     Stored { bytes, content, kind: Lz4Content::Blocks { block_bytes, are_linked } }
 }
 
-/// Decompresses `from`. Returns the first wrong buffer too.
+/// What a job decompresses: stored bytes, their list, and the size of the output.
+type Job<'a> = (&'a [u8], &'a Lz4Buffers, usize);
+
+/// Runs a job. Returns the first wrong buffer too.
 fn run(case: &Case<'_>, from: &[u8], list: &Lz4Buffers, bytes: usize) -> (Target, Option<u64>) {
-    let (from, words) = (case.buffer(from), case.buffer(list.words()));
-    let mut to = case.target(bytes);
-    let range = to.at..to.at + to.bytes;
-    let bytes = list.scratch_bytes(to.bytes);
-    let mut scratch = case.s.memory().alloc(case.s, bytes).unwrap();
-    case.s.fill(&mut scratch, 0, bytes, 0).unwrap();
-    let mut checks = Checks::new();
-    let cell = checks.decompress_lz4(&from, list, &words, &mut to.buffer, range, &mut scratch).unwrap();
-    let wrong = checks.run(case.s).unwrap().first_wrong(cell);
-    (to, wrong)
+    run_all(case, &[(from, list, bytes)]).remove(0)
 }
 
-/// Linked blocks in several groups, which are longer than the distance of a match.
+/// Runs jobs at the same time.
+fn run_all(case: &Case<'_>, jobs: &[Job<'_>]) -> Vec<(Target, Option<u64>)> {
+    let sources = jobs.iter().map(|(from, list, _)| (case.buffer(from), case.buffer(list.words())));
+    let sources: Vec<_> = sources.collect();
+    let bytes = jobs.iter().map(|(_, list, bytes)| list.scratch_bytes(*bytes)).sum();
+    let mut scratch = case.s.memory().alloc(case.s, bytes).unwrap();
+    case.s.fill(&mut scratch, 0, bytes, 0).unwrap();
+    let (mut checks, mut scratch_at, mut targets) = (Checks::new(), 0, Vec::new());
+    for ((_, list, bytes), (from, words)) in jobs.iter().zip(&sources) {
+        let mut to = case.target(*bytes);
+        let range = to.at..to.at + to.bytes;
+        let scratch_end = scratch_at + list.scratch_bytes(*bytes);
+        let scratch_range = (&mut scratch, scratch_at..scratch_end);
+        let cell = checks.decompress_lz4(from, list, words, (&mut to.buffer, range), scratch_range).unwrap();
+        scratch_at = scratch_end;
+        targets.push((to, cell));
+    }
+    let findings = checks.run(case.s).unwrap();
+    targets.into_iter().map(|(to, cell)| (to, findings.first_wrong(cell))).collect()
+}
+
+/// Frames with linked blocks in several groups, which are longer than the distance of a match.
 pub fn resolve(case: &Case<'_>) {
     if case.n < 10_000 {
         return;
     }
     let n = 200_000 + case.below(50_000);
-    let stored = frame(case, n, 7000, true);
-    let mut list = Lz4Buffers::new();
-    list.push(0..stored.bytes.len(), 0..n, stored.kind);
-    let (to, wrong) = run(case, &stored.bytes, &list, n);
-    assert_eq!(wrong, None);
-    case.expect(to, &stored.content, "resolved");
+    let frames = [n, 30_000].map(|n| {
+        let stored = frame(case, n, 7000, true);
+        let mut list = Lz4Buffers::new();
+        list.push(0..stored.bytes.len(), 0..n, stored.kind);
+        (stored, list)
+    });
+    let jobs = frames.each_ref().map(|(stored, list)| (&*stored.bytes, list, stored.content.len()));
+    for ((to, wrong), (stored, _)) in run_all(case, &jobs).into_iter().zip(&frames) {
+        assert_eq!(wrong, None);
+        case.expect(to, &stored.content, "resolved");
+    }
 }
 
 pub fn decompress(case: &Case<'_>) {

@@ -56,21 +56,42 @@ impl Bytes {
         ranges: &[LoadRange],
         stream: &Stream,
     ) -> Result<()> {
-        match self {
-            Self::Stored { file, start, .. } => {
-                let range = |range: &LoadRange| LoadRange { from: start + range.from, ..*range };
-                let ranges: Vec<_> = ranges.iter().map(range).collect();
-                let load = |call: &Call<'_>| loader.load(call, file.source(), to, &ranges, stream);
-                waiting::with_settings(stream.device(), cancel, load)
-            }
-            Self::InMemory { block, .. } => {
-                let mut copies = Copies::new();
-                for range in ranges {
-                    copies.push(to, range.to, block, to_offset(range.from)?, range.bytes)?;
+        Self::load_all([(self, ranges)], loader, cancel, to, stream)
+    }
+
+    /// Like [`load`](Self::load), for the ranges of several bodies. Those of one source are loaded
+    /// together.
+    pub fn load_all<'a>(
+        bodies: impl IntoIterator<Item = (&'a Self, &'a [LoadRange])>,
+        loader: &Loader,
+        cancel: &CancelFlag,
+        to: &mut BufferMut,
+        stream: &Stream,
+    ) -> Result<()> {
+        let mut stored: Vec<(&Arc<StoredSource>, Vec<LoadRange>)> = Vec::new();
+        for (body, ranges) in bodies {
+            match body {
+                Self::Stored { file, start, .. } => {
+                    let ranges = ranges.iter().map(|range| LoadRange { from: start + range.from, ..*range });
+                    match stored.last_mut() {
+                        Some((last, all)) if Arc::ptr_eq(last, file) => all.extend(ranges),
+                        _ => stored.push((file, ranges.collect())),
+                    }
                 }
-                copies.submit(stream)
+                Self::InMemory { block, .. } => {
+                    let mut copies = Copies::new();
+                    for range in ranges {
+                        copies.push(to, range.to, block, to_offset(range.from)?, range.bytes)?;
+                    }
+                    copies.submit(stream)?;
+                }
             }
         }
+        for (file, ranges) in stored {
+            let load = |call: &Call<'_>| loader.load(call, file.source(), to, &ranges, stream);
+            waiting::with_settings(stream.device(), cancel, load)?;
+        }
+        Ok(())
     }
 
     /// Fills `to` with bytes, beginning at byte `offset`.

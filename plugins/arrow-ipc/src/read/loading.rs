@@ -11,7 +11,8 @@ use crossdock_memory::{Buffer, BufferMut, Device, LoadRange, Memory, Result, Str
 use crossdock_plugin_api::{Error, TaskGroup, Tasks};
 
 use super::bytes::Bytes;
-use super::device_lz4::{self, CompressedBuffer, Decompression};
+use super::decompressions::{CompressedBody, Decompression, Decompressions};
+use super::device_lz4::{self, CompressedBuffer};
 use super::transport::Transport;
 use crate::codec::lz4::{FrameHeader, MAX_HEADER_BYTES};
 use crate::codec::{Codec, PREFIX_BYTES, StoredBuffer};
@@ -42,7 +43,7 @@ enum Block {
         bytes: usize,
     },
     /// The device decompresses the body.
-    Decompressing(Box<Decompression<Loading>>),
+    Decompressing(Decompression<Loading>),
     /// The block is being filled, for the CPU.
     Filling(PartitionedBlock, TaskGroup),
     /// The block is being filled and copied in parts, for another device.
@@ -71,9 +72,15 @@ const MIN_TASK_BYTES: usize = 1 << 20;
 impl Loading {
     /// Begins to load `body` to the device of the transport's stream. If `is_partial`, `meta` lacks
     /// the buffers that are not needed, and only the others are loaded.
-    pub fn start(transport: &Transport<'_>, body: Bytes, meta: &BatchMeta, is_partial: bool) -> Result<Self> {
+    pub fn start(
+        transport: &Transport<'_>,
+        decompressions: &Decompressions<Self>,
+        body: Bytes,
+        meta: &BatchMeta,
+        is_partial: bool,
+    ) -> Result<Self> {
         if let Some(codec) = meta.codec {
-            return Self::decompress(transport, body, meta, codec, is_partial);
+            return Self::decompress(transport, decompressions, body, meta, codec, is_partial);
         }
         let device = transport.stream.device();
         let ranges = meta.spans.iter().map(range).collect::<Result<Vec<_>>>()?;
@@ -150,6 +157,7 @@ impl Loading {
 
     fn decompress(
         transport: &Transport<'_>,
+        decompressions: &Decompressions<Self>,
         body: Bytes,
         meta: &BatchMeta,
         codec: Codec,
@@ -194,10 +202,10 @@ impl Loading {
             if let Some(list) = device_lz4::list(&buffers) {
                 let to_host = HostDecompression::new(transport, body.clone(), stored, from, codec);
                 let same_ranges = ranges.clone();
-                let on_host = move || to_host.start(same_ranges, bytes);
-                let decompression =
-                    Decompression::start(transport, body, loads, stored_bytes, list, bytes, on_host)?;
-                return Ok(Self { ranges, block: Block::Decompressing(Box::new(decompression)) });
+                let on_host = Box::new(move || to_host.start(same_ranges, bytes));
+                let body = CompressedBody { body, loads, stored_bytes, list, bytes, on_host };
+                let decompression = decompressions.add(transport, body)?;
+                return Ok(Self { ranges, block: Block::Decompressing(decompression) });
             }
         }
         HostDecompression::new(transport, body, stored, from, codec).start(ranges, bytes)

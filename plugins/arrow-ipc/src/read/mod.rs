@@ -2,7 +2,7 @@
 
 mod build;
 pub mod bytes;
-mod decompression_streams;
+mod decompressions;
 mod deferred;
 mod device_lz4;
 mod dictionaries;

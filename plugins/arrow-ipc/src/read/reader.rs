@@ -15,7 +15,7 @@ use crossdock_plugin_api::{
 };
 
 use super::build::{Builder, Shape};
-use super::decompression_streams::DecompressionStreams;
+use super::decompressions::Decompressions;
 use super::dictionaries::Dictionaries;
 use super::footer_check::FOOTER_SCHEMA_DIFFERS;
 use super::in_flight::InFlight;
@@ -32,9 +32,9 @@ use crate::wire::schema::names_and_types;
 use crate::wire::{BatchMeta, Column, Header, Message, Schema};
 use crossdock_memory::StoredSource;
 
-/// Maximum number of bodies that a device decompresses at the same time. A body takes about 2 ms on
-/// an H200, even if it is small.
-const MAX_DECOMPRESSING: usize = 64;
+/// Maximum number of bodies that a device decompresses at the same time. A group of them takes
+/// about 2 ms on an H200, even if it is small.
+const MAX_DECOMPRESSING: usize = 256;
 
 /// The stream of batches of a source.
 pub struct Reader {
@@ -49,7 +49,7 @@ pub struct Reader {
     /// The stream on which bodies are copied to the device. It is separate, so that copies overlap
     /// with work on the call's stream. `None` for the CPU.
     uploads: Option<Stream>,
-    decompressions: DecompressionStreams,
+    decompressions: Decompressions<Loading>,
     /// The schema of the batch that is returned next.
     schema: Schema,
     /// The schema of the message that is read next. This message may belong to a following stream.
@@ -168,10 +168,11 @@ impl Reader {
             .map_err(|e| with_source_name(e, &name))?;
         let uploads =
             (call.device() != Device::CPU).then(|| memory.create_stream(call.device())).transpose()?;
+        let max_bytes = max_bytes_ahead_of_decompression(call.byte_budget(), memory_limit_bytes);
         Ok(Self {
             name,
             uploads,
-            decompressions: DecompressionStreams::default(),
+            decompressions: Decompressions::new(max_bytes),
             host: host.clone(),
             memory: memory.clone(),
             loader: loader.clone(),
@@ -285,6 +286,9 @@ impl Reader {
                 break;
             }
         }
+        if self.has_ended {
+            self.decompressions.close()?;
+        }
         Ok(())
     }
 
@@ -316,7 +320,8 @@ impl Reader {
                 }
                 self.needed.drop_buffers(&self.incoming.columns, &mut meta);
                 let is_partial = self.needed.projection().is_some();
-                let body = Loading::start(&self.transport(stream), body, &meta, is_partial)?;
+                let body =
+                    Loading::start(&self.transport(stream), &self.decompressions, body, &meta, is_partial)?;
                 Ok(Some(Pending::Batch { meta, body, position, metadata: message.metadata, number, rows }))
             }
             Header::Dictionary { id, is_delta, batch: meta } => {
@@ -324,7 +329,7 @@ impl Reader {
                 if !self.needed.needs_dictionary(id) {
                     return Ok(None);
                 }
-                let body = Loading::start(&self.transport(stream), body, &meta, false)?;
+                let body = Loading::start(&self.transport(stream), &self.decompressions, body, &meta, false)?;
                 Ok(Some(Pending::Dictionary { id, is_delta, meta, body }))
             }
             Header::Schema(_) => Err(Error::internal("a schema message has no body to load")),
@@ -335,8 +340,8 @@ impl Reader {
     }
 
     fn transport<'a>(&'a self, stream: &'a Stream) -> Transport<'a> {
-        let Self { cancel, memory, loader, tasks, decompressions, .. } = self;
-        Transport { cancel, memory, stream, decompressions, loader, tasks }
+        let Self { cancel, memory, loader, tasks, .. } = self;
+        Transport { cancel, memory, stream, loader, tasks }
     }
 
     /// Begins a stream that follows another one, as in concatenated files. Its batches belong to

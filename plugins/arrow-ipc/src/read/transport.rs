@@ -3,8 +3,6 @@
 use crossdock_memory::{Loader, Memory, Stream};
 use crossdock_plugin_api::{CancelFlag, Tasks};
 
-use super::decompression_streams::DecompressionStreams;
-
 /// The services that load a body.
 pub struct Transport<'a> {
     /// Ends the loads of the reader, which may take longer than the call that starts them.
@@ -13,7 +11,6 @@ pub struct Transport<'a> {
     pub memory: &'a Memory,
     /// The stream of the copies.
     pub stream: &'a Stream,
-    pub decompressions: &'a DecompressionStreams,
     /// Loads bodies to devices.
     pub loader: &'a Loader,
     /// Runs jobs.

@@ -4,8 +4,12 @@ use std::sync::Arc;
 
 use crate::common::{FORMS, Rig, SourceKind, peer_reads, peer_writes};
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
-use crossdock_memory::Device;
-use crossdock_plugin_api::{CallSettings, Selection, Validate};
+use arrow_schema::SchemaRef;
+use crossdock_arrays::{import_batch, import_schema};
+use crossdock_memory::{Device, Result};
+use crossdock_plugin_api::{
+    ByteSource, CallSettings, Error, Input, Plugin, ReadRequest, Selection, Source, Validate,
+};
 use crossdock_test_support::devices;
 
 /// A batch whose buffers have about 100 blocks of 64 KiB together, one of which LZ4 cannot
@@ -45,7 +49,7 @@ fn compressed(rig: &Rig, tables: &[RecordBatch], form: &str) -> Vec<u8> {
 
 #[test]
 fn device_receives_the_compressed_bytes_only() {
-    let tables = [batch(0), batch(1)];
+    let tables = [batch(0), batch(1), batch(2)];
     let all = Selection::default();
     let columns = ["c", "text", "random", "a", "f"].map(|name| vec![name.to_owned()]);
     let some = Selection { columns: Some(columns.to_vec()), ..Selection::default() };
@@ -107,4 +111,117 @@ fn damaged_blocks_have_the_same_result_as_on_the_cpu() {
         }
     }
     assert!((5..40).contains(&errors), "{errors} of 40 reads failed");
+}
+
+/// Batches of 1.4 MB each. A device decompresses some of them only together.
+fn small_batches(n: usize) -> Vec<RecordBatch> {
+    let all = batch(0);
+    (0..n).map(|i| all.slice(i * 1000, 20_000)).collect()
+}
+
+#[test]
+fn small_batches_are_decompressed_together() {
+    let tables = small_batches(36);
+    let files = [
+        ("arrow-rs", peer_writes(&tables, FORMS[0], "lz4")),
+        ("Crossdock", compressed(&Rig::new(), &tables, FORMS[0])),
+    ];
+    for (writer, from) in files {
+        for device in devices().iter().copied().filter(|device| *device != Device::CPU) {
+            for how in [SourceKind::Mapped, SourceKind::ReadAt, SourceKind::Pipe] {
+                let rig = Rig::new();
+                let (schema, mut batches) = rig.read_with(&from, how, &CallSettings::new(device)).unwrap();
+                let ledger = rig.host.backend().ledger();
+                let launches: u64 = ledger.accounts.iter().map(|account| account.launches).sum();
+                // A launch has at most 24 bodies. This pipe is slower than the reader.
+                assert!(
+                    launches == 2 || how == SourceKind::Pipe,
+                    "{writer} {device} {how:?}: {launches} launches"
+                );
+                let written = peer_reads(&rig.write(&schema, &batches, FORMS[0], "none").unwrap());
+                assert!(written == tables, "{writer} {device} {how:?}");
+                // A batch does not keep the memory of the others.
+                batches.truncate(1);
+                rig.host.stream(device).synchronize().unwrap();
+                let bytes = batches[0].buffer_bytes();
+                let live = rig.host.backend().ledger().live_bytes();
+                assert!(live < 2 * bytes, "{writer} {device} {how:?}: {live} bytes for a batch of {bytes}");
+                drop(batches);
+                rig.host.assert_nothing_leaked();
+            }
+        }
+    }
+}
+
+/// Bytes, of which the byte at `bad` cannot be read.
+struct Unreadable {
+    bytes: Vec<u8>,
+    bad: usize,
+}
+
+impl ByteSource for Unreadable {
+    fn name(&self) -> &str {
+        "test input"
+    }
+    fn len(&self) -> Option<u64> {
+        Some(self.bytes.len() as u64)
+    }
+    fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
+        let begin = offset as usize;
+        let n = to.len().min(self.bytes.len() - begin);
+        if (begin..begin + n).contains(&self.bad) {
+            return Err(Error::io("a bad sector"));
+        }
+        to[..n].copy_from_slice(&self.bytes[begin..][..n]);
+        Ok(n)
+    }
+}
+
+/// The batches before the end or an error, and the error.
+type Beginning = (Vec<RecordBatch>, Option<String>);
+
+fn beginning(rig: &Rig, source: Source, device: Device) -> Beginning {
+    let importer = rig.plugin.importer().unwrap();
+    let settings = CallSettings::new(device);
+    let mut stream = settings
+        .enter(|call| importer.open(call, Input::Source(source), &ReadRequest::new(FORMS[0])))
+        .unwrap();
+    let schema: SchemaRef = Arc::new(import_schema(&stream.schema().unwrap()).unwrap());
+    let mut batches = Vec::new();
+    let error = loop {
+        match settings.enter(|call| stream.next(call)) {
+            Ok(Some(batch)) => batches.push(import_batch(batch, &schema, &rig.host.memory()).unwrap()),
+            Ok(None) => break None,
+            Err(error) => break Some(error.to_string()),
+        }
+    };
+    (peer_reads(&rig.write(&schema, &batches, FORMS[0], "none").unwrap()), error)
+}
+
+#[test]
+fn batches_before_a_damaged_one_are_returned() {
+    let tables = small_batches(12);
+    let from = compressed(&Rig::new(), &tables, FORMS[0]);
+    let mut errors = 0;
+    for i in 0..12 {
+        let at = from.len() / 4 + i * 7919;
+        // Half of the sources cannot read a byte, the other half have wrong bytes.
+        let source = || {
+            let mut bytes = from.clone();
+            let bad = if i % 2 == 0 { at } else { usize::MAX };
+            if i % 2 == 1 {
+                bytes[at..at + 16].fill(0xff);
+            }
+            Source::new(Arc::new(Unreadable { bytes, bad }))
+        };
+        let expected = beginning(&Rig::new(), source(), Device::CPU);
+        errors += usize::from(expected.1.is_some());
+        assert!((2..=12).contains(&expected.0.len()), "{} batches", expected.0.len());
+        for device in devices().iter().copied() {
+            let rig = Rig::new();
+            assert!(beginning(&rig, source(), device) == expected, "{device} byte {at}: {:?}", expected.1);
+            rig.host.assert_nothing_leaked();
+        }
+    }
+    assert!(errors >= 8, "{errors} of 12 reads failed");
 }
