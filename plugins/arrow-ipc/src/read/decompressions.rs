@@ -1,19 +1,17 @@
 //! Decompresses bodies on a device. Bodies that follow each other form a group, which one task
 //! loads and one launch decompresses: a device needs many blocks at the same time, and a launch
-//! takes 2 ms even if it has few.
+//! takes 2 ms even if it has few. A large body is loaded and decompressed in portions, so that both
+//! overlap.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crossdock_kernels::Lz4Buffers;
-use crossdock_memory::{ALIGNMENT, Buffer, LoadRange, Loader, Memory, Result, Stream};
+use crossdock_memory::{Buffer, BufferMut, LoadRange, Loader, Memory, Result, Stream};
 use crossdock_plugin_api::{CancelFlag, Code, Error, TaskGroup, Tasks};
 
 use super::bytes::Bytes;
-use super::device_lz4::{self, GROUP_BYTES, Launched, Part};
+use super::decompression_streams::DecompressionStreams;
+use super::device_lz4::{self, GROUP_BYTES, Launched, Portion};
 use super::transport::Transport;
-
-/// Groups on different streams overlap with each other and with the copies of other bodies.
-const MAX_STREAMS: usize = 16;
 
 /// Maximum number of bodies in a group. More would not fit into the arguments of one launch.
 const MAX_BODIES: usize = 24;
@@ -21,25 +19,15 @@ const MAX_BODIES: usize = 24;
 /// The decompressions of a reader. `T` is a body that the host decompresses.
 pub struct Decompressions<T> {
     group_bytes: usize,
-    inner: Mutex<Inner<T>>,
-}
-
-struct Inner<T> {
-    /// The streams are created when they are needed, and used one after the other.
-    streams: Vec<Stream>,
-    used: usize,
+    streams: Arc<DecompressionStreams>,
     /// The group to which the next body is added.
-    open: Option<Arc<Group<T>>>,
+    open: Mutex<Option<Arc<Group<T>>>>,
 }
 
 /// A body of a group. `T` is the body while the host decompresses it.
 pub struct CompressedBody<T> {
     pub body: Bytes,
-    /// The copies of the body to a block on the device.
-    pub loads: Vec<LoadRange>,
-    /// The size of this block.
-    pub stored_bytes: usize,
-    pub list: Lz4Buffers,
+    pub portions: Vec<Portion>,
     /// The size of the uncompressed body.
     pub bytes: usize,
     /// Begins to decompress the body on the host.
@@ -59,14 +47,20 @@ pub struct Decompression<T> {
 }
 
 struct Group<T> {
+    tasks: Tasks,
+    services: Services,
+    state: Mutex<State<T>>,
+}
+
+/// The services that load and decompress bodies.
+#[derive(Clone)]
+struct Services {
     memory: Memory,
     /// The stream of the copies.
     copies: Stream,
-    stream: Stream,
+    streams: Arc<DecompressionStreams>,
     loader: Loader,
-    tasks: Tasks,
     cancel: CancelFlag,
-    state: Mutex<State<T>>,
 }
 
 enum State<T> {
@@ -76,11 +70,17 @@ enum State<T> {
     Started {
         task: TaskGroup,
         /// `None` after the task if the device cannot decompress the bodies.
-        launched: Arc<Mutex<Option<Launched>>>,
+        loaded: Arc<Mutex<Option<Loaded>>>,
         on_host: Vec<OnHost<T>>,
     },
     /// A body is `None` after it was returned.
     Finished(Vec<Option<Decompressed<T>>>),
+}
+
+/// Bodies that the device is decompressing to `outputs`.
+struct Loaded {
+    launched: Vec<Launched>,
+    outputs: Vec<Buffer>,
 }
 
 impl<T> Decompressions<T> {
@@ -88,42 +88,31 @@ impl<T> Decompressions<T> {
     pub fn new(max_bytes_ahead: u64) -> Self {
         // Several groups are read ahead.
         let max = usize::try_from(max_bytes_ahead / 4).unwrap_or(usize::MAX);
-        let inner = Inner { streams: Vec::new(), used: 0, open: None };
-        Self { group_bytes: GROUP_BYTES.min(max), inner: Mutex::new(inner) }
+        Self { group_bytes: GROUP_BYTES.min(max), streams: Arc::default(), open: Mutex::new(None) }
     }
 
     /// Adds a body to the open group.
     pub fn add(&self, transport: &Transport<'_>, body: CompressedBody<T>) -> Result<Decompression<T>> {
-        let mut inner = lock(&self.inner);
-        let group = match inner.open.take() {
+        let mut open = lock(&self.open);
+        let group = match open.take() {
             Some(group) if group.is_open() => group,
-            _ => Arc::new(Group::new(transport, inner.next_stream(transport)?)),
+            _ => Arc::new(Group::new(transport, &self.streams)),
         };
-        let bytes = body.stored_bytes + body.bytes;
+        let stored_bytes: usize = body.portions.iter().map(|portion| portion.stored_bytes).sum();
+        let bytes = stored_bytes + body.bytes;
         let (n, group_bytes) = group.push(body)?;
         if n == MAX_BODIES || group_bytes >= self.group_bytes {
             group.close()?;
         } else {
-            inner.open = Some(group.clone());
+            *open = Some(group.clone());
         }
         Ok(Decompression { group, number: n - 1, bytes })
     }
 
     /// Begins to decompress the open group, because no other body follows.
     pub fn close(&self) -> Result<()> {
-        let open = lock(&self.inner).open.take();
+        let open = lock(&self.open).take();
         open.map_or(Ok(()), |group| group.close())
-    }
-}
-
-impl<T> Inner<T> {
-    fn next_stream(&mut self, transport: &Transport<'_>) -> Result<Stream> {
-        if self.streams.len() < MAX_STREAMS {
-            self.streams.push(transport.memory.create_stream(transport.stream.device())?);
-        }
-        let stream = self.streams.get(self.used % self.streams.len()).cloned();
-        self.used += 1;
-        stream.ok_or_else(|| Error::internal("there is no stream"))
     }
 }
 
@@ -149,12 +138,12 @@ impl<T> Decompression<T> {
         self.group.close()?;
         let mut state = lock(&self.group.state);
         if let State::Started { .. } = *state
-            && let State::Started { task, launched, on_host } =
+            && let State::Started { task, loaded, on_host } =
                 std::mem::replace(&mut *state, State::Finished(Vec::new()))
         {
             task.wait(check)?;
-            let launched = lock(&launched).take();
-            *state = State::Finished(finish(launched, on_host)?);
+            let loaded = lock(&loaded).take();
+            *state = State::Finished(finish(loaded, on_host)?);
         }
         let body = match &mut *state {
             State::Finished(bodies) => bodies.get_mut(self.number).and_then(Option::take),
@@ -166,30 +155,36 @@ impl<T> Decompression<T> {
 
 /// Waits for the device, and begins to decompress bodies on the host that the device could not
 /// decompress.
-fn finish<T>(launched: Option<Launched>, on_host: Vec<OnHost<T>>) -> Result<Vec<Option<Decompressed<T>>>> {
-    let start = |on_host: OnHost<T>| Some(on_host().map(Err));
-    let Some(Launched { checks, bodies }) = launched else {
-        return Ok(on_host.into_iter().map(start).collect());
-    };
-    let findings = checks.finish()?;
-    let bodies = bodies.into_iter().zip(on_host).map(|((cell, body), on_host)| {
-        if findings.first_wrong(cell).is_none() { Some(Ok(Ok(body))) } else { start(on_host) }
+fn finish<T>(loaded: Option<Loaded>, on_host: Vec<OnHost<T>>) -> Result<Vec<Option<Decompressed<T>>>> {
+    let Loaded { launched, outputs } = loaded.unwrap_or(Loaded { launched: Vec::new(), outputs: Vec::new() });
+    let mut outputs: Vec<_> = outputs.into_iter().map(Some).collect();
+    outputs.resize(on_host.len(), None);
+    for Launched { checks, cells } in launched {
+        let findings = checks.finish()?;
+        for (body, _) in cells.iter().filter(|(_, cell)| findings.first_wrong(*cell).is_some()) {
+            if let Some(output) = outputs.get_mut(*body) {
+                *output = None;
+            }
+        }
+    }
+    let bodies = outputs.into_iter().zip(on_host).map(|(output, on_host)| match output {
+        Some(output) => Some(Ok(Ok(output))),
+        None => Some(on_host().map(Err)),
     });
     Ok(bodies.collect())
 }
 
 impl<T> Group<T> {
-    fn new(transport: &Transport<'_>, stream: Stream) -> Self {
-        let Transport { memory, stream: copies, loader, tasks, cancel, .. } = *transport;
-        Self {
+    fn new(transport: &Transport<'_>, streams: &Arc<DecompressionStreams>) -> Self {
+        let Transport { memory, stream: copies, loader, tasks, cancel } = *transport;
+        let services = Services {
             memory: memory.clone(),
             copies: copies.clone(),
-            stream,
+            streams: streams.clone(),
             loader: loader.clone(),
-            tasks: tasks.clone(),
             cancel: cancel.clone(),
-            state: Mutex::new(State::Open(Vec::new())),
-        }
+        };
+        Self { tasks: tasks.clone(), services, state: Mutex::new(State::Open(Vec::new())) }
     }
 
     fn is_open(&self) -> bool {
@@ -214,7 +209,8 @@ impl<T> Group<T> {
         let mut state = lock(&self.state);
         let State::Open(bodies) = &mut *state else { return Ok(()) };
         let bodies = std::mem::take(bodies);
-        *state = if device_lz4::is_for_device(bodies.iter().map(|body| &body.list)) {
+        let lists = bodies.iter().flat_map(|body| &body.portions).map(|portion| &portion.list);
+        *state = if device_lz4::is_for_device(bodies.len(), lists) {
             self.start(bodies)?
         } else {
             State::Finished(bodies.into_iter().map(|body| Some((body.on_host)().map(Err))).collect())
@@ -223,39 +219,99 @@ impl<T> Group<T> {
     }
 
     fn start(&self, bodies: Vec<CompressedBody<T>>) -> Result<State<T>> {
-        let (mut loads, mut parts, mut on_host) = (Vec::new(), Vec::new(), Vec::new());
-        let mut end = 0usize;
-        for body in bodies {
-            let at = end;
-            end = at + body.stored_bytes.next_multiple_of(ALIGNMENT);
-            let shift = |load: LoadRange| LoadRange { to: at + load.to, ..load };
-            loads.push((body.body, body.loads.into_iter().map(shift).collect::<Vec<_>>()));
-            parts.push(Part { from: (at, body.stored_bytes), list: body.list, bytes: body.bytes });
-            on_host.push(body.on_host);
+        let (mut stored, mut on_host) = (Vec::new(), Vec::new());
+        for CompressedBody { body, portions, bytes, on_host: start } in bodies {
+            stored.push(StoredBody { body, portions, bytes });
+            on_host.push(start);
         }
-        let launched = Arc::new(Mutex::new(None));
-        let result = launched.clone();
-        let Self { memory, copies, stream, loader, cancel, .. } = self;
-        let (memory, copies, stream) = (memory.clone(), copies.clone(), stream.clone());
-        let (loader, cancel) = (loader.clone(), cancel.clone());
-        let n = loads.len();
+        let loaded = Arc::new(Mutex::new(None));
+        let (result, services) = (loaded.clone(), self.services.clone());
         let task = self.tasks.start([move || {
-            let start = || {
-                let mut block = memory.alloc(&copies, end)?;
-                let loads = loads.iter().map(|(body, loads)| (body, loads.as_slice()));
-                Bytes::load_all(loads, &loader, &cancel, &mut block, &copies)?;
-                device_lz4::launch(block, &parts, &copies, &stream)
-            };
-            match start() {
+            match services.run(&stored) {
                 // The host of the session is older than the kernel, or has not enough memory.
                 Err(e) if [Code::VERSION, Code::OUT_OF_MEMORY].contains(&e.code()) => {}
                 // The bodies before one that cannot be read are returned.
-                Err(e) if n > 1 && ![Code::CANCELLED, Code::DEVICE].contains(&e.code()) => {}
-                launched => *lock(&result) = Some(launched?),
+                Err(e) if stored.len() > 1 && ![Code::CANCELLED, Code::DEVICE].contains(&e.code()) => {}
+                loaded => *lock(&result) = Some(loaded?),
             }
             Ok(())
         }])?;
-        Ok(State::Started { task, launched, on_host })
+        Ok(State::Started { task, loaded, on_host })
+    }
+}
+
+/// A compressed body without the function that decompresses it on the host.
+struct StoredBody {
+    body: Bytes,
+    portions: Vec<Portion>,
+    bytes: usize,
+}
+
+/// A portion, and the number of its body.
+type Numbered<'a> = (usize, &'a Portion);
+
+/// Divides the portions of bodies into launches.
+fn launches(bodies: &[StoredBody]) -> Vec<Vec<Numbered<'_>>> {
+    let (mut launches, mut next, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for (i, body) in bodies.iter().enumerate() {
+        for portion in &body.portions {
+            next.push((i, portion));
+            bytes += portion.to.len();
+            if bytes >= GROUP_BYTES {
+                launches.push(std::mem::take(&mut next));
+                bytes = 0;
+            }
+        }
+    }
+    if !next.is_empty() {
+        launches.push(next);
+    }
+    launches
+}
+
+impl Services {
+    /// Loads bodies, and launches their decompression. Returns when they have been read.
+    fn run(&self, bodies: &[StoredBody]) -> Result<Loaded> {
+        let first = self.next_stream()?;
+        let allocate = |body: &StoredBody| {
+            let mut output = self.memory.alloc(&first, body.bytes)?;
+            // The bytes between the buffers.
+            first.fill(&mut output, 0, body.bytes, 0)?;
+            Ok(output)
+        };
+        let mut outputs = bodies.iter().map(allocate).collect::<Result<Vec<_>>>()?;
+        let filled = first.record()?;
+        let (mut launched, mut ends) = (Vec::new(), Vec::new());
+        for portions in launches(bodies) {
+            let block = self.load(bodies, &portions)?;
+            let stream = if launched.is_empty() { first.clone() } else { self.next_stream()? };
+            stream.wait(&filled)?;
+            launched.push(device_lz4::launch(block, &portions, &mut outputs, &self.copies, &stream)?);
+            ends.push(stream.record()?);
+        }
+        first.wait_each(ends.iter())?;
+        let outputs = outputs.into_iter().map(|output| output.freeze(&first)).collect::<Result<_>>()?;
+        Ok(Loaded { launched, outputs })
+    }
+
+    /// Loads portions to one block.
+    fn load(&self, bodies: &[StoredBody], portions: &[Numbered<'_>]) -> Result<BufferMut> {
+        let Self { memory, copies, loader, cancel, .. } = self;
+        let (mut loads, mut end) = (Vec::new(), 0);
+        for (body, portion) in portions {
+            let shift = |load: &LoadRange| LoadRange { to: end + load.to, ..*load };
+            let shifted: Vec<_> = portion.loads.iter().map(shift).collect();
+            loads.extend(bodies.get(*body).map(|body| (&body.body, shifted)));
+            end += portion.aligned_bytes();
+        }
+        let mut block = memory.alloc(copies, end)?;
+        let loads = loads.iter().map(|(body, loads)| (*body, loads.as_slice()));
+        Bytes::load_all(loads, loader, cancel, &mut block, copies)?;
+        Ok(block)
+    }
+
+    fn next_stream(&self) -> Result<Stream> {
+        self.streams.next(&self.memory, self.copies.device())
     }
 }
 

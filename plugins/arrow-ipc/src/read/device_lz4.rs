@@ -5,11 +5,24 @@
 //! otherwise, the host decompresses the bodies. It also does so if the memory of the device is not
 //! sufficient, or if the device finds an error. The error is then that of the host's library.
 
+use std::ops::Range;
+
 use crossdock_kernels::{Checks, Lz4Buffers, Lz4Content, StartedChecks};
-use crossdock_memory::{Buffer, BufferMut, Result, Stream};
+use crossdock_memory::{ALIGNMENT, BufferMut, LoadRange, Result, Stream};
+use crossdock_plugin_api::Error;
 
 use crate::codec::lz4::FrameHeader;
 use crate::codec::{PREFIX_BYTES, StoredBuffer};
+
+/// Size of the uncompressed bodies that are decompressed together.
+pub const GROUP_BYTES: usize = 48 << 20;
+
+/// Minimum size of the portions of a large body. The device decompresses a portion while the next
+/// ones are being loaded.
+const PORTION_BYTES: usize = 64 << 20;
+
+/// Maximum number of portions of a body.
+const MAX_PORTIONS: usize = 16;
 
 /// Minimum size of an uncompressed body. The host decompresses a smaller one in less time than a
 /// launch takes.
@@ -22,21 +35,52 @@ const MIN_BYTES_OF_MANY: usize = 12 << 20;
 /// writes 40 to 60 MB/s on an H200, and a thread of the host about 1,500 MB/s.
 const MIN_PARTS: usize = 32;
 
-/// Size of the uncompressed bodies of a group.
-pub const GROUP_BYTES: usize = 48 << 20;
-
 /// A buffer of a compressed body.
 pub struct CompressedBuffer {
-    /// Its offset and length in the copied body, including the prefix.
+    /// Its offset and length in the copied portion, including the prefix.
     pub from: (usize, usize),
-    /// Its offset and length in the output.
+    /// Its offset and length in the output of the portion.
     pub to: (usize, usize),
     pub stored: StoredBuffer,
     /// The header of its frame; `None` if a device cannot decompress it.
     pub header: Option<FrameHeader>,
 }
 
-/// Lists the buffers of a body for the device. Returns `None` if the host should decompress them.
+/// Buffers of a body that are loaded and decompressed together.
+pub struct Portion {
+    /// The copies of the stored buffers to a block on the device.
+    pub loads: Vec<LoadRange>,
+    /// The size of this block.
+    pub stored_bytes: usize,
+    /// The range of the output in the uncompressed body.
+    pub to: Range<usize>,
+    pub list: Lz4Buffers,
+}
+
+impl Portion {
+    /// The size of the portion in a block of several portions.
+    pub fn aligned_bytes(&self) -> usize {
+        self.stored_bytes.next_multiple_of(ALIGNMENT)
+    }
+}
+
+/// Divides the buffers of a body of `bytes` bytes into portions. `ranges` are the offsets and the
+/// lengths of the uncompressed buffers. Returns the numbers of the buffers of each portion.
+pub fn divide(ranges: &[(usize, usize)], bytes: usize) -> Vec<Range<usize>> {
+    let n = (bytes / PORTION_BYTES).clamp(1, MAX_PORTIONS);
+    let (mut portions, mut begin) = (Vec::new(), 0);
+    for (i, (at, length)) in ranges.iter().enumerate() {
+        let start = ranges.get(begin).map_or(0, |(start, _)| *start);
+        if i + 1 == ranges.len() || at + length - start >= bytes / n {
+            portions.push(begin..i + 1);
+            begin = i + 1;
+        }
+    }
+    portions
+}
+
+/// Lists the buffers of a portion for the device. Returns `None` if the host should decompress the
+/// body.
 pub fn list(buffers: &[CompressedBuffer]) -> Option<Lz4Buffers> {
     let mut list = Lz4Buffers::new();
     for buffer in buffers {
@@ -58,70 +102,64 @@ pub fn list(buffers: &[CompressedBuffer]) -> Option<Lz4Buffers> {
     may_have_parts.then_some(list)
 }
 
-/// Whether the device should decompress bodies with these lists at the same time.
-pub fn is_for_device<'a>(lists: impl Iterator<Item = &'a Lz4Buffers>) -> bool {
-    let (mut n, mut bytes, mut longest, mut has_linked) = (0, 0, 0, false);
+/// Whether the device should decompress `n_bodies` bodies with these lists at the same time.
+pub fn is_for_device<'a>(n_bodies: usize, lists: impl Iterator<Item = &'a Lz4Buffers>) -> bool {
+    let (mut bytes, mut longest, mut has_linked) = (0, 0, false);
     for list in lists {
-        n += 1;
         bytes += list.bytes();
         longest = longest.max(list.longest_piece());
         has_linked |= list.has_linked();
     }
-    let min_bytes = if n > 1 || has_linked { MIN_BYTES_OF_MANY } else { MIN_BYTES };
+    let min_bytes = if n_bodies > 1 || has_linked { MIN_BYTES_OF_MANY } else { MIN_BYTES };
     bytes >= min_bytes && bytes / MIN_PARTS >= longest
 }
 
-/// A body in a block of several bodies.
-pub struct Part {
-    /// The offset and the length of the stored body in the block.
-    pub from: (usize, usize),
-    pub list: Lz4Buffers,
-    /// The size of the uncompressed body.
-    pub bytes: usize,
-}
-
-/// A launched decompression: the results of the checks, and each body with its cell.
+/// A launched decompression.
 pub struct Launched {
     pub checks: StartedChecks,
-    pub bodies: Vec<(usize, Buffer)>,
+    /// For each portion, the number of its body, and its cell.
+    pub cells: Vec<(usize, usize)>,
 }
 
-/// Launches the decompression of the `parts` of a block on `stream`. Each gets its own allocation,
-/// so that a batch does not keep the memory of others.
-pub fn launch(block: BufferMut, parts: &[Part], copies: &Stream, stream: &Stream) -> Result<Launched> {
+/// Launches the decompression of portions on `stream`. The block has them one after the other, each
+/// with its [`Portion::aligned_bytes`]. The `outputs` have an uncompressed body each, which the
+/// portions name by number.
+pub fn launch(
+    block: BufferMut,
+    portions: &[(usize, &Portion)],
+    outputs: &mut [BufferMut],
+    copies: &Stream,
+    stream: &Stream,
+) -> Result<Launched> {
     let memory = stream.memory();
     // On the stream of the bodies: on another stream, this copy would compete with those of later
     // bodies, and the device would begin to decompress after them.
-    let words: Vec<u8> = parts.iter().flat_map(|part| part.list.words()).copied().collect();
+    let words: Vec<u8> = portions.iter().flat_map(|(_, portion)| portion.list.words()).copied().collect();
     let words = memory.alloc_with(copies, words.len(), |to| {
         to.copy_from_slice(&words);
         Ok(())
     })?;
     let (words, block) = (words.freeze(copies)?, block.freeze(copies)?);
-    let scratch_bytes = parts.iter().map(|part| part.list.scratch_bytes(part.bytes)).sum();
+    let (mut at, mut words_at, mut scratch_bytes) = (0, 0, 0);
+    let mut sources = Vec::with_capacity(portions.len());
+    for (_, portion) in portions {
+        let n = portion.list.words().len();
+        sources.push((block.slice(at, portion.stored_bytes)?, words.slice(words_at, n)?));
+        at += portion.aligned_bytes();
+        words_at += n;
+        scratch_bytes += portion.list.scratch_bytes(portion.to.len());
+    }
     let mut scratch = memory.alloc(stream, scratch_bytes)?;
     stream.fill(&mut scratch, 0, scratch_bytes, 0)?;
-    let (mut words_at, mut scratch_at) = (0, 0);
-    let mut sources = Vec::with_capacity(parts.len());
-    for part in parts {
-        let n = part.list.words().len();
-        sources.push((block.slice(part.from.0, part.from.1)?, words.slice(words_at, n)?));
-        words_at += n;
+    let (mut checks, mut cells, mut scratch_at) = (Checks::new(), Vec::with_capacity(portions.len()), 0);
+    for ((body, portion), (from, words)) in portions.iter().zip(&sources) {
+        let output = outputs.get_mut(*body).ok_or_else(|| Error::internal("a body has no output"))?;
+        let end = scratch_at + portion.list.scratch_bytes(portion.to.len());
+        let (to, scratch) = ((output, portion.to.clone()), (&mut scratch, scratch_at..end));
+        cells.push((*body, checks.decompress_lz4(from, &portion.list, words, to, scratch)?));
+        scratch_at = end;
     }
-    let (mut checks, mut bodies) = (Checks::new(), Vec::with_capacity(parts.len()));
-    for (Part { list, bytes, .. }, (from, words)) in parts.iter().zip(&sources) {
-        let mut output = memory.alloc(stream, *bytes)?;
-        // The bytes between the buffers.
-        stream.fill(&mut output, 0, *bytes, 0)?;
-        let scratch_end = scratch_at + list.scratch_bytes(*bytes);
-        let to = (&mut output, 0..*bytes);
-        let cell = checks.decompress_lz4(from, list, words, to, (&mut scratch, scratch_at..scratch_end))?;
-        scratch_at = scratch_end;
-        bodies.push((cell, output));
-    }
-    let checks = checks.start(stream)?;
-    let freeze = |(cell, body): (usize, BufferMut)| Ok((cell, body.freeze(stream)?));
-    Ok(Launched { checks, bodies: bodies.into_iter().map(freeze).collect::<Result<_>>()? })
+    Ok(Launched { checks: checks.start(stream)?, cells })
 }
 
 #[cfg(test)]
@@ -137,7 +175,7 @@ mod tests {
     /// Whether a device decompresses bodies with these buffers together.
     fn are_for_device(bodies: &[&[CompressedBuffer]]) -> bool {
         let lists: Option<Vec<_>> = bodies.iter().map(|buffers| list(buffers)).collect();
-        lists.is_some_and(|lists| is_for_device(lists.iter()))
+        lists.is_some_and(|lists| is_for_device(bodies.len(), lists.iter()))
     }
 
     #[test]
@@ -185,5 +223,27 @@ mod tests {
         assert!(are_for_device(&[&large, &[frame(31 << 20, Some(BLOCKS))]]));
         // No group is large enough for these parts.
         assert!(list(&[frame(2 << 20, Some(FrameHeader { block_bytes: 2 << 20, ..BLOCKS }))]).is_none());
+    }
+
+    #[test]
+    fn large_bodies_are_divided_into_portions_of_similar_size() {
+        let lay_out = |lengths: &[usize]| {
+            let mut end = 0;
+            let ranges = lengths.iter().map(|length| {
+                end += length << 20;
+                (end - (length << 20), length << 20)
+            });
+            (ranges.collect::<Vec<_>>(), end)
+        };
+        let divide = |lengths: &[usize]| {
+            let (ranges, bytes) = lay_out(lengths);
+            super::divide(&ranges, bytes)
+        };
+        assert_eq!(divide(&[30, 60, 37]), [0..3]);
+        assert_eq!(divide(&[30, 60, 38]), [0..2, 2..3]);
+        assert_eq!(divide(&[0, 160, 0, 160, 0, 160]), [0..2, 2..4, 4..6]);
+        assert_eq!(divide(&[10; 100]).len(), 15);
+        assert_eq!(divide(&[64; 1000]).len(), 16);
+        assert_eq!(divide(&[5000]), [0..1]);
     }
 }

@@ -7,23 +7,20 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crossdock_memory::{Buffer, BufferMut, Device, LoadRange, Memory, Result, Stream};
+use crossdock_memory::{Buffer, BufferMut, Device, Memory, Result, Stream};
 use crossdock_plugin_api::{Error, TaskGroup, Tasks};
 
 use super::bytes::Bytes;
 use super::decompressions::{CompressedBody, Decompression, Decompressions};
-use super::device_lz4::{self, CompressedBuffer};
+use super::device_lz4::{self, CompressedBuffer, Portion};
+use super::extents::{Extent, check_sum, lay_out, plan_loads, range, to_usize};
 use super::transport::Transport;
 use crate::codec::lz4::{FrameHeader, MAX_HEADER_BYTES};
 use crate::codec::{Codec, PREFIX_BYTES, StoredBuffer};
 use crate::limits::PIECE_BYTES;
 use crate::partitioned_block::{PartitionedBlock, Piece};
 use crate::upload::Upload;
-use crate::wire::message_write::aligned;
-use crate::wire::{BatchMeta, Span};
-
-/// The offset and the length of a buffer.
-type Extent = (usize, usize);
+use crate::wire::BatchMeta;
 
 /// A body that is being loaded.
 pub struct Loading {
@@ -188,25 +185,15 @@ impl Loading {
         if bytes == 0 {
             return Ok(Self { ranges, block: Block::InPlace(None) });
         }
-        if is_for_device {
-            let (copied, loads, stored_bytes) = plan_loads(&body, from.clone(), !is_partial)?;
-            let parts = copied.into_iter().zip(&ranges).zip(stored.iter().zip(headers));
-            let buffers: Vec<_> = parts
-                .map(|((from, to), (stored, header))| CompressedBuffer {
-                    from,
-                    to: *to,
-                    stored: *stored,
-                    header,
-                })
-                .collect();
-            if let Some(list) = device_lz4::list(&buffers) {
-                let to_host = HostDecompression::new(transport, body.clone(), stored, from, codec);
-                let same_ranges = ranges.clone();
-                let on_host = Box::new(move || to_host.start(same_ranges, bytes));
-                let body = CompressedBody { body, loads, stored_bytes, list, bytes, on_host };
-                let decompression = decompressions.add(transport, body)?;
-                return Ok(Self { ranges, block: Block::Decompressing(decompression) });
-            }
+        if is_for_device
+            && let Some(portions) = portions(&body, (&from, &stored, &headers), (&ranges, bytes), is_partial)?
+        {
+            let to_host = HostDecompression::new(transport, body.clone(), stored, from, codec);
+            let same_ranges = ranges.clone();
+            let on_host = Box::new(move || to_host.start(same_ranges, bytes));
+            let body = CompressedBody { body, portions, bytes, on_host };
+            let decompression = decompressions.add(transport, body)?;
+            return Ok(Self { ranges, block: Block::Decompressing(decompression) });
         }
         HostDecompression::new(transport, body, stored, from, codec).start(ranges, bytes)
     }
@@ -409,57 +396,31 @@ fn in_sequence(jobs: Vec<Job>) -> Job {
     Box::new(move || jobs.into_iter().try_for_each(|job| job()))
 }
 
-/// Plans the copies of the whole body, or only of its buffers `from`. Returns the offset and the
-/// length of each buffer in the copy, the copies, and their total size.
-fn plan_loads(
+/// Divides a compressed body into portions for the device. `from` are the stored buffers in the
+/// body, and `ranges` the uncompressed ones. Returns `None` if the host should decompress the body.
+fn portions(
     body: &Bytes,
-    from: Vec<Extent>,
-    is_whole: bool,
-) -> Result<(Vec<Extent>, Vec<LoadRange>, usize)> {
-    if is_whole {
-        let bytes = to_usize(body.len())?;
-        return Ok((from, vec![LoadRange { from: 0, to: 0, bytes }], bytes));
+    (from, stored, headers): (&[Extent], &[StoredBuffer], &[Option<FrameHeader>]),
+    (ranges, bytes): (&[Extent], usize),
+    is_partial: bool,
+) -> Result<Option<Vec<Portion>>> {
+    let numbers = device_lz4::divide(ranges, bytes);
+    let is_whole = !is_partial && numbers.len() == 1;
+    let mut portions = Vec::with_capacity(numbers.len());
+    for i in numbers {
+        let start = ranges.get(i.start).map_or(0, |(at, _)| *at);
+        let end = ranges.get(i.end).map_or(bytes, |(at, _)| *at);
+        let of_portion = from.get(i.clone()).unwrap_or_default().to_vec();
+        let (copied, loads, stored_bytes) = plan_loads(body, of_portion, is_whole)?;
+        let buffers = i.zip(copied).filter_map(|(i, from)| {
+            let (at, length) = *ranges.get(i)?;
+            let (stored, header) = (*stored.get(i)?, *headers.get(i)?);
+            Some(CompressedBuffer { from, to: (at - start, length), stored, header })
+        });
+        let Some(list) = device_lz4::list(&buffers.collect::<Vec<_>>()) else { return Ok(None) };
+        portions.push(Portion { loads, stored_bytes, to: start..end, list });
     }
-    let lengths: Vec<usize> = from.iter().map(|(_, bytes)| *bytes).collect();
-    check_sum(&lengths, body.len())?;
-    let (ranges, bytes) = lay_out(&lengths)?;
-    let load = |(&(from, bytes), &(to, _)): (&(usize, usize), &(usize, usize))| LoadRange {
-        from: from as u64,
-        to,
-        bytes,
-    };
-    let loads = from.iter().zip(&ranges).map(load).collect();
-    Ok((ranges, loads, bytes))
-}
-
-fn range(span: &Span) -> Result<(usize, usize)> {
-    Ok((to_usize(span.offset)?, to_usize(span.bytes)?))
-}
-
-fn to_usize(n: u64) -> Result<usize> {
-    usize::try_from(n).map_err(|_| Error::out_of_memory(format!("{n} bytes exceed the address space")))
-}
-
-fn check_sum(lengths: &[usize], body_bytes: u64) -> Result<()> {
-    let sum = lengths.iter().try_fold(0u64, |sum, n| sum.checked_add(*n as u64));
-    match sum {
-        Some(sum) if sum <= body_bytes => Ok(()),
-        _ => Err(Error::bad_data(format!("the buffers of a body of {body_bytes} bytes overlap"))),
-    }
-}
-
-/// Lays out buffers of these lengths. Returns their aligned ranges and their total size in bytes.
-fn lay_out(lengths: &[usize]) -> Result<(Vec<Extent>, usize)> {
-    let mut ranges = Vec::with_capacity(lengths.len());
-    let mut end = 0u64;
-    for &length in lengths {
-        let next = end.checked_add(length as u64).filter(|next| *next < i64::MAX as u64 - 64);
-        let next =
-            next.ok_or_else(|| Error::bad_data("the sizes of a message's buffers overflow an address"))?;
-        ranges.push((to_usize(end)?, length));
-        end = aligned(next);
-    }
-    Ok((ranges, to_usize(end)?))
+    Ok(Some(portions))
 }
 
 #[cfg(test)]

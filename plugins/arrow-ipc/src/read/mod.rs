@@ -2,10 +2,12 @@
 
 mod build;
 pub mod bytes;
+mod decompression_streams;
 mod decompressions;
 mod deferred;
 mod device_lz4;
 mod dictionaries;
+mod extents;
 mod footer_check;
 mod handoff;
 mod in_flight;

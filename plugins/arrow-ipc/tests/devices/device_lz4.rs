@@ -153,6 +153,30 @@ fn small_batches_are_decompressed_together() {
     }
 }
 
+#[test]
+fn large_body_is_decompressed_in_portions() {
+    let numbers: ArrayRef = Arc::new((0..2_200_000).map(|i| i / 100).collect::<Int64Array>());
+    let columns = ["a", "b", "c", "d", "e", "f", "g", "h"].map(|name| (name, numbers.clone()));
+    let tables = [RecordBatch::try_from_iter(columns).unwrap()];
+    let from = compressed(&Rig::new(), &tables, FORMS[0]);
+    let mut damaged = from.clone();
+    let at = from.len() / 4 * 3;
+    damaged[at..at + 64].fill(0xff);
+    let expected = outcome(&damaged, Device::CPU, SourceKind::Mapped);
+    assert!(expected.is_err());
+    for device in devices().iter().copied().filter(|device| *device != Device::CPU) {
+        let rig = Rig::new();
+        let (schema, batches) = rig.read_with(&from, SourceKind::Mapped, &CallSettings::new(device)).unwrap();
+        let ledger = rig.host.backend().ledger();
+        let launches: u64 = ledger.accounts.iter().map(|account| account.launches).sum();
+        assert_eq!(launches, 2, "{device}");
+        assert!(peer_reads(&rig.write(&schema, &batches, FORMS[0], "none").unwrap()) == tables, "{device}");
+        drop(batches);
+        rig.host.assert_nothing_leaked();
+        assert!(outcome(&damaged, device, SourceKind::Mapped) == expected, "{device}");
+    }
+}
+
 /// Bytes, of which the byte at `bad` cannot be read.
 struct Unreadable {
     bytes: Vec<u8>,
