@@ -24,6 +24,7 @@ mod sandbox;
 mod wire;
 
 pub use child::library::{Decoder, HostLibrary, LoadedPlugin, PluginInstance};
+pub use child::open_stream::MIN_LIMIT_TO_READ_AHEAD;
 pub use child::server::serve;
 pub use files::mapping::{Mapping, read_from};
 pub use files::seal::seal;

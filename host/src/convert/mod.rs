@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use arrow_schema::SchemaRef;
 use crossdock_arrays::DeviceBatch;
+use crossdock_isolation::MIN_LIMIT_TO_READ_AHEAD;
 use crossdock_plugin_api::{Options, Progress};
 
 pub use plan::{ColumnReport, PlanReport};
@@ -225,7 +226,7 @@ impl Conversion {
         write_stage.time = opened.elapsed();
 
         let limit_bytes = session.host().backend().limit_bytes();
-        let collects = collects && limit_bytes.is_none_or(|bytes| bytes >= MIN_LIMIT_TO_COLLECT);
+        let collects = collects && limit_bytes.is_none_or(|bytes| bytes as u64 >= MIN_LIMIT_TO_READ_AHEAD);
         let move_stage = Stage::new("move", "host", "cpu");
         let mut line = Line { read_stage, passes, write_stage, move_stage, writer, collects };
         let arrive_stage = line.push_all(&session, &mut reader)?;
@@ -320,9 +321,6 @@ struct Line {
     /// Whether a plugin in a process of its own may receive several batches at a time.
     collects: bool,
 }
-
-/// The minimum memory limit in bytes for which batches are collected.
-const MIN_LIMIT_TO_COLLECT: usize = 256 << 20;
 
 impl Line {
     /// Passes every batch of the reader to the next stage. Returns the stage that moves batches to

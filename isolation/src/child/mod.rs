@@ -7,7 +7,7 @@ mod instance;
 pub(crate) mod library;
 mod log;
 mod object_table;
-mod open_stream;
+pub(crate) mod open_stream;
 mod received_segments;
 pub(crate) mod server;
 mod sink;

@@ -37,7 +37,8 @@ const MAX_BYTES: u64 = 64 << 20;
 const MAX_RESPONSES_OF_PROCESS: usize = 64;
 /// The number of responses of all streams that are read ahead and not sent.
 static READY: AtomicUsize = AtomicUsize::new(0);
-/// The minimum memory limit of sessions for which batches are read ahead.
+/// The minimum memory limit of sessions, in bytes, for which batches are read ahead, and for which
+/// the host collects batches for a process.
 pub const MIN_LIMIT_TO_READ_AHEAD: u64 = 256 << 20;
 
 /// A stream of the plugin, and what is read from it.

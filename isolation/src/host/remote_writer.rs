@@ -159,6 +159,7 @@ impl BatchWriter for RemoteWriter {
 
     fn finish(&mut self, call: &Call<'_>) -> Result<Vec<Capsule>> {
         self.send_collected(call)?;
+        self.wait(call)?;
         let parts = self.connection.child.call_parts(call);
         let request = Request::Finish { writer: self.id, call: parts };
         let files = Outgoing::default();
