@@ -102,7 +102,7 @@ impl<T> Decompressions<T> {
         let bytes = stored_bytes + body.bytes;
         let (n, group_bytes) = group.push(body)?;
         if n == MAX_BODIES || group_bytes >= self.group_bytes {
-            group.close()?;
+            group.close();
         } else {
             *open = Some(group.clone());
         }
@@ -110,9 +110,10 @@ impl<T> Decompressions<T> {
     }
 
     /// Begins to decompress the open group, because no other body follows.
-    pub fn close(&self) -> Result<()> {
-        let open = lock(&self.open).take();
-        open.map_or(Ok(()), |group| group.close())
+    pub fn close(&self) {
+        if let Some(group) = lock(&self.open).take() {
+            group.close();
+        }
     }
 }
 
@@ -135,7 +136,7 @@ impl<T> Decompression<T> {
     /// Waits for the result. If the device could not decompress the body, returns the same body,
     /// which the host is decompressing.
     pub fn finish(self, check: impl Fn() -> Result<()>) -> Decompressed<T> {
-        self.group.close()?;
+        self.group.close();
         let mut state = lock(&self.group.state);
         if let State::Started { .. } = *state
             && let State::Started { task, loaded, on_host } =
@@ -205,17 +206,17 @@ impl<T> Group<T> {
     }
 
     /// Begins to decompress an open group: on the device if that is faster.
-    fn close(&self) -> Result<()> {
+    fn close(&self) {
         let mut state = lock(&self.state);
-        let State::Open(bodies) = &mut *state else { return Ok(()) };
-        let bodies = std::mem::take(bodies);
+        let State::Open(bodies) = &mut *state else { return };
+        let (n, bodies) = (bodies.len(), std::mem::take(bodies));
         let lists = bodies.iter().flat_map(|body| &body.portions).map(|portion| &portion.list);
-        *state = if device_lz4::is_for_device(bodies.len(), lists) {
-            self.start(bodies)?
+        *state = if device_lz4::is_for_device(n, lists) {
+            let failed = |error: Error| State::Finished((0..n).map(|_| Some(Err(error.clone()))).collect());
+            self.start(bodies).unwrap_or_else(failed)
         } else {
             State::Finished(bodies.into_iter().map(|body| Some((body.on_host)().map(Err))).collect())
         };
-        Ok(())
     }
 
     fn start(&self, bodies: Vec<CompressedBody<T>>) -> Result<State<T>> {

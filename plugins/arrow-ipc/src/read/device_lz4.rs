@@ -65,17 +65,18 @@ impl Portion {
 }
 
 /// Divides the buffers of a body of `bytes` bytes into portions. `ranges` are the offsets and the
-/// lengths of the uncompressed buffers. Returns the numbers of the buffers of each portion.
+/// lengths of the uncompressed buffers. Returns the numbers of the buffers of each portion. A
+/// portion begins with a buffer that is not empty.
 pub fn divide(ranges: &[(usize, usize)], bytes: usize) -> Vec<Range<usize>> {
-    let n = (bytes / PORTION_BYTES).clamp(1, MAX_PORTIONS);
-    let (mut portions, mut begin) = (Vec::new(), 0);
+    let min_bytes = bytes / (bytes / PORTION_BYTES).clamp(1, MAX_PORTIONS);
+    let (mut portions, mut begin, mut start) = (Vec::new(), 0, 0);
     for (i, (at, length)) in ranges.iter().enumerate() {
-        let start = ranges.get(begin).map_or(0, |(start, _)| *start);
-        if i + 1 == ranges.len() || at + length - start >= bytes / n {
-            portions.push(begin..i + 1);
-            begin = i + 1;
+        if *length > 0 && at - start >= min_bytes {
+            portions.push(begin..i);
+            (begin, start) = (i, *at);
         }
     }
+    portions.push(begin..ranges.len());
     portions
 }
 
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn large_bodies_are_divided_into_portions_of_similar_size() {
+    fn large_bodies_are_divided_into_portions() {
         let lay_out = |lengths: &[usize]| {
             let mut end = 0;
             let ranges = lengths.iter().map(|length| {
@@ -241,7 +242,7 @@ mod tests {
         };
         assert_eq!(divide(&[30, 60, 37]), [0..3]);
         assert_eq!(divide(&[30, 60, 38]), [0..2, 2..3]);
-        assert_eq!(divide(&[0, 160, 0, 160, 0, 160]), [0..2, 2..4, 4..6]);
+        assert_eq!(divide(&[0, 160, 0, 160, 0, 160, 0, 0]), [0..3, 3..5, 5..8]);
         assert_eq!(divide(&[10; 100]).len(), 15);
         assert_eq!(divide(&[64; 1000]).len(), 16);
         assert_eq!(divide(&[5000]), [0..1]);

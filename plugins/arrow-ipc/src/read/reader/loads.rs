@@ -79,7 +79,7 @@ impl Reader {
             }
         }
         if self.has_ended {
-            self.decompressions.close()?;
+            self.decompressions.close();
         }
         Ok(())
     }
