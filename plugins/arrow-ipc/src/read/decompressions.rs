@@ -77,7 +77,8 @@ enum State<T> {
     Finished(Vec<Option<Decompressed<T>>>),
 }
 
-/// Bodies that the device is decompressing to `outputs`.
+/// Bodies that the device is decompressing to `outputs`. Empty if it cannot decompress them.
+#[derive(Default)]
 struct Loaded {
     launched: Vec<Launched>,
     outputs: Vec<Buffer>,
@@ -138,14 +139,14 @@ impl<T> Decompression<T> {
     pub fn finish(self, check: impl Fn() -> Result<()>) -> Decompressed<T> {
         self.group.close();
         let mut state = lock(&self.group.state);
-        if let State::Started { .. } = *state
-            && let State::Started { task, loaded, on_host } =
-                std::mem::replace(&mut *state, State::Finished(Vec::new()))
-        {
-            task.wait(check)?;
-            let loaded = lock(&loaded).take();
-            *state = State::Finished(finish(loaded, on_host)?);
-        }
+        *state = match std::mem::replace(&mut *state, State::Finished(Vec::new())) {
+            State::Started { task, loaded, on_host } => {
+                task.wait(check)?;
+                let loaded = lock(&loaded).take();
+                State::Finished(finish(loaded.unwrap_or_default(), on_host)?)
+            }
+            other => other,
+        };
         let body = match &mut *state {
             State::Finished(bodies) => bodies.get_mut(self.number).and_then(Option::take),
             State::Open(_) | State::Started { .. } => None,
@@ -156,8 +157,8 @@ impl<T> Decompression<T> {
 
 /// Waits for the device, and begins to decompress bodies on the host that the device could not
 /// decompress.
-fn finish<T>(loaded: Option<Loaded>, on_host: Vec<OnHost<T>>) -> Result<Vec<Option<Decompressed<T>>>> {
-    let Loaded { launched, outputs } = loaded.unwrap_or(Loaded { launched: Vec::new(), outputs: Vec::new() });
+fn finish<T>(loaded: Loaded, on_host: Vec<OnHost<T>>) -> Result<Vec<Option<Decompressed<T>>>> {
+    let Loaded { launched, outputs } = loaded;
     let mut outputs: Vec<_> = outputs.into_iter().map(Some).collect();
     outputs.resize(on_host.len(), None);
     for Launched { checks, cells } in launched {

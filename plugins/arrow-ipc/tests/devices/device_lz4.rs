@@ -113,10 +113,15 @@ fn damaged_blocks_have_the_same_result_as_on_the_cpu() {
     assert!((5..40).contains(&errors), "{errors} of 40 reads failed");
 }
 
-/// Batches of 1.4 MB each. A device decompresses some of them only together.
+/// Batches of 1.4 MB each, which a device decompresses only together.
 fn small_batches(n: usize) -> Vec<RecordBatch> {
     let all = batch(0);
     (0..n).map(|i| all.slice(i * 1000, 20_000)).collect()
+}
+
+/// The number of kernels launched so far.
+fn n_launches(rig: &Rig) -> u64 {
+    rig.host.backend().ledger().accounts.iter().map(|account| account.launches).sum()
 }
 
 #[test]
@@ -131,8 +136,7 @@ fn small_batches_are_decompressed_together() {
             for how in [SourceKind::Mapped, SourceKind::ReadAt, SourceKind::Pipe] {
                 let rig = Rig::new();
                 let (schema, mut batches) = rig.read_with(&from, how, &CallSettings::new(device)).unwrap();
-                let ledger = rig.host.backend().ledger();
-                let launches: u64 = ledger.accounts.iter().map(|account| account.launches).sum();
+                let launches = n_launches(&rig);
                 // A launch has at most 24 bodies. This pipe is slower than the reader.
                 assert!(
                     launches == 2 || how == SourceKind::Pipe,
@@ -167,9 +171,7 @@ fn large_body_is_decompressed_in_portions() {
     for device in devices().iter().copied().filter(|device| *device != Device::CPU) {
         let rig = Rig::new();
         let (schema, batches) = rig.read_with(&from, SourceKind::Mapped, &CallSettings::new(device)).unwrap();
-        let ledger = rig.host.backend().ledger();
-        let launches: u64 = ledger.accounts.iter().map(|account| account.launches).sum();
-        assert_eq!(launches, 2, "{device}");
+        assert_eq!(n_launches(&rig), 2, "{device}");
         assert!(peer_reads(&rig.write(&schema, &batches, FORMS[0], "none").unwrap()) == tables, "{device}");
         drop(batches);
         rig.host.assert_nothing_leaked();
